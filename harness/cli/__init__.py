@@ -1,0 +1,78 @@
+"""The `drill` command: one file a subcommand, thin, and nothing here imports torch."""
+
+import sys
+
+import click
+
+from harness import __version__
+
+_COMMANDS = {
+    "list": "harness.cli.list_drills",
+    "show": "harness.cli.show",
+    "run": "harness.cli.run",
+    "diagnose": "harness.cli.diagnose",
+    "doctor": "harness.cli.doctor",
+}
+
+
+class _LazyGroup(click.Group):
+    """Loads a subcommand's module when it is asked for, so that --help stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        from importlib import import_module
+
+        command = import_module(_COMMANDS[cmd_name]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_SUMMARIES.items()))
+
+
+_SUMMARIES = {
+    "list": "drills, one line each",
+    "show": "one drill: what it breaks, its parameters and where each value comes from",
+    "run": "break a small copy of a job on purpose and check that the right rank is blamed",
+    "diagnose": "say what happened, from the files of a run or an incident",
+    "doctor": "can this machine be drilled?",
+}
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="drill")
+def cli() -> None:
+    """Drills for distributed PyTorch training.
+
+    Break it on purpose, and check that the break is noticed, collected, and blamed on the right rank.
+    """
+
+
+def main() -> None:
+    """Run the command; every error that a person can cause is one message and an exit code."""
+    from harness.model.errors import DrillError
+
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except DrillError as error:
+        click.echo(f"drill: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        click.echo("drill: internal error: this is a bug here; the bundle, if any, is kept", err=True)
+        sys.exit(5)

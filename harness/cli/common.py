@@ -1,0 +1,37 @@
+"""Options and consoles that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+from rich.console import Console
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def drills_dir_option(function: F) -> F:
+    """``--drills-dir DIR``, repeatable."""
+    option = click.option(
+        "--drills-dir",
+        "drills_dirs",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="More drills, beside the built-in ones and ./drills. Repeatable.",
+    )
+    return option(function)
+
+
+def json_option(function: F) -> F:
+    """``--json``: stdout is exactly one JSON document, all else goes to stderr."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(function)
+
+
+def out_console() -> Console:
+    """Standard output for people: colours on a terminal unless NO_COLOR is set."""
+    return Console(highlight=False, soft_wrap=False)
+
+
+def err_console() -> Console:
+    """Standard error for people."""
+    return Console(stderr=True, highlight=False)

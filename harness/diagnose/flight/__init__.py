@@ -1,0 +1,1 @@
+"""Flight Recorder dumps: aligned tables, who waits for whom, where the streams part."""

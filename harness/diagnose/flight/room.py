@@ -1,0 +1,72 @@
+"""The room's door: dump files in, findings and a table out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.diagnose.flight.breaktable import break_table
+from harness.diagnose.flight.evidence import FlightEvidence, Membership, normalise
+from harness.diagnose.flight.findings import find_all
+from harness.diagnose.flight.load import NotADump, load_dump
+from harness.diagnose.flight.table import Interner, RankTable, build_table
+from harness.diagnose.flight.waits import WaitGraph, build_graph
+from harness.model.breaktable import BreakTable
+from harness.model.diagnosis import RankState
+from harness.model.finding import Finding
+from harness.model.ranks import format_ranks
+
+
+@dataclass(frozen=True)
+class FlightResult:
+    """What the dumps of one attempt say."""
+
+    evidence: FlightEvidence
+    graph: WaitGraph
+    findings: tuple[Finding, ...]
+
+    def table(self, finding: Finding) -> BreakTable | None:
+        """The calls around a finding's break."""
+        return break_table(self.evidence, self.graph, finding)
+
+    def states(self) -> tuple[RankState, ...]:
+        """Enqueued and completed of every rank in every group, like ranks together."""
+        alike: dict[tuple[str, int, int], list[int]] = {}
+        for rank, table in self.evidence.tables.items():
+            for group, (enqueued, completed) in self._progress(rank, table).items():
+                alike.setdefault((group, enqueued, completed), []).append(rank)
+        return tuple(
+            RankState(format_ranks(ranks), group, enqueued, completed)
+            for (group, enqueued, completed), ranks in sorted(
+                alike.items(), key=lambda item: (len(item[1]), item[0])
+            )
+        )
+
+    def _progress(self, rank: int, table: RankTable) -> dict[str, tuple[int, int]]:
+        return {
+            group.label: table.status[group.name]
+            for number, group in enumerate(self.evidence.groups)
+            if group.name in table.status and (table.group == number).any()
+        }
+
+
+def analyse_dumps(
+    files: Mapping[int, Path],
+    root: Path,
+    memberships: Sequence[Membership] = (),
+    world_size: int | None = None,
+) -> FlightResult:
+    """Analyse one dump a rank. Files that are no dumps end up in `evidence.complaints`, a line each."""
+    interner = Interner()
+    tables: list[RankTable] = []
+    complaints: list[str] = []
+    for rank, path in sorted(files.items()):
+        name = str(path.relative_to(root))
+        try:
+            tables.append(build_table(rank, name, load_dump(path.read_bytes()), interner))
+        except NotADump as error:
+            complaints.append(f"{name}: {error}")
+        except OSError as error:
+            complaints.append(f"{name}: {error.strerror}")
+    evidence = normalise(tables, interner, memberships, world_size, tuple(complaints))
+    graph = build_graph(evidence)
+    return FlightResult(evidence, graph, tuple(find_all(evidence, graph)))

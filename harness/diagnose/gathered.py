@@ -1,0 +1,95 @@
+"""All evidence of one bundle's last attempt, read by its rooms and not yet weighed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.bundle.reader import BundleReader
+from harness.diagnose.flight.evidence import Membership
+from harness.diagnose.flight.room import FlightResult, analyse_dumps
+from harness.diagnose.launcher.exits import Exits, last_exits
+from harness.diagnose.logs.events import LogEvent, read_rank_logs
+from harness.diagnose.signals.progress import Progress, read_progress
+from harness.diagnose.stacks.samples import RankStacks, read_sampling
+from harness.model.bundle import Manifest, RankRecord
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What each room read. Everything may be empty; `complaints` say what could not be read."""
+
+    world_size: int
+    manifest: Manifest | None
+    ranks: Mapping[int, RankRecord]
+    flight: FlightResult
+    stacks: Mapping[int, RankStacks]
+    exits: Exits | None
+    logs: tuple[LogEvent, ...]
+    progress: Mapping[int, Progress]
+    key_files: tuple[str, ...]
+    complaints: tuple[str, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Nothing at all was readable."""
+        return not (
+            self.ranks or self.flight.evidence.tables or self.stacks or self.exits or self.progress
+        )
+
+
+def gather(root: Path, world_size: int | None = None) -> Gathered:
+    """Read a bundle. The spec and the injection record stay closed."""
+    reader = BundleReader.at(root)
+    manifest = reader.manifest()
+    record = reader.launcher()
+    exits = last_exits(record)
+    rank_map = reader.rank_map()
+    attempts = [*reader.attempts(), *((exits.attempt.attempt,) if exits else ())]
+    attempt = max(attempts, default=0)
+    ranks = {r.rank: r for r in (rank_map.ranks if rank_map else ()) if r.attempt == attempt}
+    world = world_size or (manifest.world_size if manifest else None)
+    world = world or (rank_map.world_size if rank_map else None)
+    flight = analyse_dumps(
+        _dump_files(reader.layout.flight_recorder / f"attempt_{attempt}"),
+        root,
+        _memberships(ranks),
+        world,
+    )
+    stacks, complaints = read_sampling(reader.layout.stacks / f"attempt_{attempt}" / "0", root)
+    log_folders = sorted(reader.layout.logs.glob(f"*/attempt_{attempt}"))
+    key_files = (
+        *(t.file for t in flight.evidence.tables.values()),
+        *(s.file for s in stacks.values()),
+        *(["launcher.json"] if exits else []),
+    )
+    return Gathered(
+        world_size=flight.evidence.world_size,
+        manifest=manifest,
+        ranks=ranks,
+        flight=flight,
+        stacks=stacks,
+        exits=exits,
+        logs=tuple(e for folder in log_folders for e in read_rank_logs(folder, root)),
+        progress=read_progress(reader.layout.signals / f"attempt_{attempt}", root),
+        key_files=key_files,
+        complaints=(*reader.complaints, *flight.evidence.complaints, *complaints),
+    )
+
+
+def _dump_files(folder: Path) -> dict[int, Path]:
+    files: dict[int, Path] = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        digits = path.name.rpartition("_")[2]
+        if digits.isdigit() and not path.name.startswith("."):
+            files[int(digits)] = path
+    return files
+
+
+def _memberships(ranks: Mapping[int, RankRecord]) -> tuple[Membership, ...]:
+    return tuple(
+        {
+            Membership(group.name, group.description, group.ranks): None
+            for record in ranks.values()
+            for group in record.groups
+        }
+    )

@@ -1,0 +1,1 @@
+"""Exit codes, signals and attempts to findings."""

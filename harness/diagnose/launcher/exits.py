@@ -1,0 +1,43 @@
+"""How ranks ended, from launcher.json: who went first, and who was only cleaned up after."""
+
+from dataclasses import dataclass
+
+from harness.model.bundle import Attempt, LauncherRecord, RankExit
+
+
+@dataclass(frozen=True)
+class Exits:
+    """Exits of the last attempt, in order of time."""
+
+    attempt: Attempt
+    outcome: str | None
+
+    @property
+    def own(self) -> tuple[RankExit, ...]:
+        """Ranks that ended by themselves: nobody had begun to stop them."""
+        return tuple(e for e in self.attempt.exits if not e.cleanup and e.code is not None)
+
+    @property
+    def failures(self) -> tuple[RankExit, ...]:
+        """Ranks that ended by themselves and not with exit code 0."""
+        return tuple(e for e in self.own if e.code != 0)
+
+    @property
+    def all_finished(self) -> bool:
+        """Every rank ended with exit code 0."""
+        codes = {e.rank: e.code for e in self.attempt.exits}
+        return bool(codes) and set(codes) == set(self.attempt.pids) and not any(codes.values())
+
+
+def last_exits(record: LauncherRecord | None) -> Exits | None:
+    """The last attempt's exits, or None without a launcher record."""
+    if record is None or not record.attempts:
+        return None
+    return Exits(record.attempts[-1], record.outcome)
+
+
+def exit_text(exit_: RankExit) -> str:
+    """``SIGABRT`` or ``exit code 1``."""
+    if exit_.code is None:
+        return "unknown"
+    return exit_.signal or f"exit code {exit_.code}"

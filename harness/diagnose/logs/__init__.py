@@ -1,0 +1,1 @@
+"""Log bytes to events to findings."""

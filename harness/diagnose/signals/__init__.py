@@ -1,0 +1,1 @@
+"""Per-step records to findings."""

@@ -1,0 +1,1 @@
+"""py-spy stacks to clusters to findings."""

@@ -1,0 +1,36 @@
+"""What a main thread is doing, from its frames. Unknown code is named, never guessed at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.diagnose.stacks.samples import Frame
+
+_TORCH_COMMUNICATION = ("distributed_c10d.py", "_functional_collectives.py")
+_JOINING = frozenset("init_process_group _new_process_group_helper rendezvous new_group".split())
+_LEAVING = frozenset(("destroy_process_group",))
+
+
+@dataclass(frozen=True)
+class Position:
+    """`doing` is communication, joining, leaving or code; `frame` the innermost frame of the caller."""
+
+    doing: str
+    frame: Frame | None
+
+
+def position(frames: Sequence[Frame]) -> Position:
+    """Where a main thread is. `frames` are innermost first."""
+    own = next((f for f in frames if not _inside_torch(f)), None)
+    within = frames[: frames.index(own)] if own is not None else frames
+    names = {f.name for f in within}
+    if names & _JOINING:
+        return Position("joining", own)
+    if names & _LEAVING:
+        return Position("leaving", own)
+    if any(f.filename.endswith(_TORCH_COMMUNICATION) for f in within):
+        return Position("communication", own)
+    return Position("code", own)
+
+
+def _inside_torch(frame: Frame) -> bool:
+    return "/torch/" in frame.filename or frame.filename.startswith("torch/")

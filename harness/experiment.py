@@ -1,0 +1,317 @@
+"""One drill end to end: launch, watch, collect, stop, diagnose, judge. What CLI, checklist and pytest call."""
+
+import os
+import platform
+import secrets
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from harness import __version__
+from harness.bundle.reader import BundleReader
+from harness.bundle.writer import BundleWriter
+from harness.catalog.planning import bundle_name
+from harness.diagnose.api import Result, diagnose
+from harness.judge import Observed, judge
+from harness.launch.client import LauncherClient, LauncherDied, wait_for_end
+from harness.launch.request import LaunchRequest
+from harness.model.bundle import Manifest, RunRecord
+from harness.model.errors import PrerequisiteError
+from harness.model.plan import RunPlan
+from harness.model.ranks import format_ranks
+from harness.model.verdict import Verdict
+from harness.observe.clocks import join_limit_s
+from harness.observe.collect import Collector
+from harness.observe.processes import kill_tree
+from harness.observe.watch import POLL_S, Notice, Watch
+
+LAUNCHER_START_LIMIT_S = 120.0
+STOP_LIMIT_S = 4.0
+
+Progress = Callable[[str, str], None]
+"""Called with a phase's name and a detail for people."""
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Durations of one run; None where a moment never came."""
+
+    launch: float | None = None
+    fault_to_notice: float | None = None
+    notice_to_diagnosis: float | None = None
+    fault_to_diagnosis: float | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What one drill came to."""
+
+    plan: RunPlan
+    bundle: Path
+    result: Result
+    verdict: Verdict
+    seconds: Seconds
+    notice: str
+    steps: int
+
+
+@dataclass
+class Experiment:
+    """One drill. `run` it once; whatever happens, no rank is left and the bundle stays readable."""
+
+    plan: RunPlan
+    client: LauncherClient
+    progress: Progress = lambda phase, detail: None
+    _agent: int | None = None
+    _watch: Watch | None = None
+    _writer: BundleWriter = field(init=False)
+
+    def run(self) -> RunResult:
+        """Run the drill to its verdict.
+
+        Raises:
+            PrerequisiteError: the bundle cannot be written, or the launcher cannot start.
+            Interrupted: a signal came; ranks are stopped and the bundle kept.
+        """
+        started = time.time()
+        self._writer = self._create_bundle()
+        try:
+            notice = self._observe(started)
+        finally:
+            self._stop()
+        return self._conclude(started, notice)
+
+    @property
+    def bundle(self) -> Path:
+        """The run's folder."""
+        return self._writer.layout.root
+
+    def _create_bundle(self) -> BundleWriter:
+        root = _fresh_folder(self.plan)
+        plan = self.plan
+        manifest = Manifest(
+            world_size=plan.nproc,
+            backend=plan.backend,
+            launcher=plan.launcher,
+            created=time.time(),
+            host=platform.node(),
+            versions=_versions(),
+            environment=_relevant_environment(plan),
+        )
+        writer = BundleWriter(root, manifest)
+        try:
+            writer.create(
+                RunRecord(
+                    plan.spec.name, plan.mode.name, plan.culprits, plan.parameters, plan.expectation
+                )
+            )
+        except OSError as error:
+            raise PrerequisiteError(
+                f"{root}: {error.strerror}: give a folder that you can write with --out"
+            ) from None
+        _point_latest(root)
+        return writer
+
+    def _observe(self, started: float) -> Notice:
+        self.progress("launch", f"{self.plan.nproc} ranks, {self.plan.backend}")
+        self._launch()
+        self._writer.phase("launched")
+        exec_start = self.plan.launcher == "torchrun"
+        left = max(1.0, self.plan.timeout_s - (time.time() - started))
+        self._watch = Watch(
+            self._writer,
+            self.plan.nproc,
+            join_limit_s(self.plan.nproc, exec_start),
+            left,
+            on_phase=lambda phase: self.progress(phase, f"{self.plan.nproc} ranks"),
+        )
+        notice = self._wait_for_notice(self._watch)
+        self._writer.notice(f"{notice.kind}: {notice.detail}")
+        self._writer.event("noticed", detail=f"{notice.kind}: {notice.detail}")
+        self._writer.phase("noticed")
+        self.progress("notice", notice.detail)
+        if notice.trouble:
+            self._collect(self._watch)
+        self._writer.phase("collected")
+        return notice
+
+    def _launch(self) -> None:
+        self.client.start()
+        plan, root = self.plan, self._writer.layout.root.resolve()
+        layout = type(self._writer.layout)(root)
+        request = LaunchRequest(
+            bundle=str(root),
+            script=str(plan.spec.script),
+            argv=plan.argv,
+            nproc=plan.nproc,
+            start="fork" if plan.launcher == "fork" else "exec",
+            run_id=secrets.token_hex(4),
+            env={
+                **plan.env,
+                "TORCH_FR_DUMP_TEMP_FILE": str(layout.dump_prefix(0)),
+                "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(layout.pipe_prefix),
+            },
+        )
+        layout.dump_prefix(0).parent.mkdir(parents=True, exist_ok=True)
+        self.client.send(request)
+        deadline = time.monotonic() + LAUNCHER_START_LIMIT_S
+        while time.monotonic() < deadline:
+            for message in self.client.receive(deadline - time.monotonic()):
+                if message.event == "started":
+                    self._agent = message.pid
+                    self._writer.event("launched", detail=f"agent {message.pid}")
+                    return
+        raise PrerequisiteError(
+            f"the launcher did not start within {LAUNCHER_START_LIMIT_S:g} s: is torch importable?"
+        )
+
+    def _wait_for_notice(self, watch: Watch) -> Notice:
+        shown = 0
+        while True:
+            notice = watch.poll()
+            if notice is not None:
+                return notice
+            if watch.steps // self.plan.nproc != shown:
+                shown = watch.steps // self.plan.nproc
+                self.progress("steps", f"{shown} done")
+            for message in self.client.receive(POLL_S):
+                if message.event == "ended" and message.pid == self._agent:
+                    self._agent = None
+                    return watch.poll() or Notice(
+                        "exit", time.time(), "the launcher's agent ended before its ranks did"
+                    )
+
+    def _collect(self, watch: Watch) -> None:
+        self.progress("collect", "stacks and flight recorder dumps")
+        collector = Collector(self._writer, watch.attempt)
+        alive = dict(watch.pids)
+        collector.stacks(alive, sampling=0)
+        collector.dumps(alive)
+        collector.safe()
+
+    def _stop(self) -> None:
+        """Stop whatever still runs: the agent gently, then everything by SIGKILL."""
+        if self._agent is not None:
+            self._writer.event("stopping")
+            agent, self._agent = self._agent, None
+            with suppress(ProcessLookupError):
+                os.kill(agent, signal.SIGTERM)
+            ended = None
+            with suppress(LauncherDied):
+                ended = wait_for_end(self.client, agent, STOP_LIMIT_S)
+            if ended is None:
+                kill_tree(agent)
+        if self._watch is not None:
+            for pid in self._watch.pids.values():
+                kill_tree(pid)
+            self._watch.close()
+            Collector(self._writer, self._watch.attempt).rank_map(self.plan.nproc)
+        _clear(self._writer.layout.live)
+        self._writer.phase("stopped")
+
+    def _conclude(self, started: float, notice: Notice) -> RunResult:
+        self.progress("diagnose", "")
+        for lost in self._writer.lost:
+            self._writer.not_collected(lost.what, lost.why)
+        result = diagnose(self.bundle, self.plan.nproc)
+        diagnosed = time.time()
+        self._writer.save(self._writer.layout.diagnosis, result.diagnosis)
+        self._writer.phase("diagnosed")
+        reader = BundleReader(self._writer.layout)
+        injections = reader.injections()
+        fired = min((i.t for i in injections if i.event == "fired"), default=None)
+        joined = self._watch.joined_at if self._watch else None
+        seconds = Seconds(
+            launch=_between(started, joined),
+            fault_to_notice=_between(fired, notice.at),
+            notice_to_diagnosis=_between(notice.at, diagnosed),
+            fault_to_diagnosis=_between(fired, diagnosed),
+            total=_between(started, diagnosed),
+        )
+        observed = Observed(
+            notice.kind, injections, self._lacking(), seconds.fault_to_diagnosis
+        )
+        verdict = judge(result.diagnosis, self.plan.expectation, observed)
+        self._writer.save(self._writer.layout.verdict, verdict)
+        self._writer.phase("judged")
+        steps = self._watch.steps // self.plan.nproc if self._watch else 0
+        return RunResult(
+            self.plan, self.bundle, result, verdict, seconds, f"{notice.kind}: {notice.detail}", steps
+        )
+
+    def _lacking(self) -> tuple[str, ...]:
+        """Required evidence that is not in the bundle, by kind and rank."""
+        lacking = [f"{lost.what}: {lost.why}" for lost in self._writer.lost]
+        layout = self._writer.layout
+        everybody = set(range(self.plan.nproc))
+        for requirement in self.plan.expectation.evidence:
+            what, _, whose = requirement.partition(":")
+            wanted = everybody - set(self.plan.culprits) if whose == "victims" else everybody
+            there = {
+                "flight_recorder": lambda rank: layout.dump(0, rank).exists(),
+                "stacks": lambda rank: layout.stack(0, 0, rank).exists(),
+                "signals": lambda rank: layout.signal_file(0, rank).exists(),
+                "logs": lambda rank: any(layout.logs.glob(f"*/attempt_0/{rank}/stderr.log")),
+            }[what]
+            absent = [rank for rank in wanted if not there(rank)]
+            if absent:
+                lacking.append(f"{what} of rank {format_ranks(absent)}")
+        return tuple(lacking)
+
+
+def _fresh_folder(plan: RunPlan) -> Path:
+    """A new name under --out. Two runs in one second get different ones."""
+    base = plan.out / bundle_name(plan.spec)
+    for attempt in range(1, 1000):
+        root = base if attempt == 1 else base.with_name(f"{base.name}-{attempt}")
+        try:
+            root.mkdir(parents=True)
+            return root
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise PrerequisiteError(
+                f"{root}: {error.strerror}: give a folder that you can write with --out"
+            ) from None
+    raise PrerequisiteError(f"{base}: a thousand runs in one second")
+
+
+def _point_latest(root: Path) -> None:
+    """``runs/latest`` points at the newest run; a file system without links does without."""
+    link = root.parent / "latest"
+    scratch = root.parent / f".latest.{os.getpid()}"
+    with suppress(OSError):
+        scratch.symlink_to(root.name)
+        scratch.replace(link)
+
+
+def _clear(folder: Path) -> None:
+    """Remove pipes and registrations; ranks.json has what they said."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+
+
+def _versions() -> dict[str, str]:
+    versions = {"drill-harness": __version__, "python": platform.python_version()}
+    for name in ("torch", "py-spy"):
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
+def _relevant_environment(plan: RunPlan) -> dict[str, str]:
+    """Variables that decide what a run leaves behind."""
+    prefixes = ("TORCH_", "NCCL_", "GLOO_", "TORCHELASTIC_", "OMP_NUM_THREADS", "CUDA_VISIBLE")
+    ours = {k: v for k, v in os.environ.items() if k.startswith(prefixes)}
+    return {**ours, **plan.env}
+
+
+def _between(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else max(0.0, end - start)

@@ -1,0 +1,119 @@
+"""Diagnosis against expectation and injection record: the verdict, each check by itself."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from harness.model.bundle import Injection
+from harness.model.diagnosis import Diagnosis
+from harness.model.kinds import Kind
+from harness.model.ranks import format_ranks
+from harness.model.spec import Expectation
+from harness.model.verdict import CHECKS, Check, Outcome, Verdict
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the harness itself saw of a run. `lacking`: required evidence that is not there."""
+
+    notice: str | None
+    injections: tuple[Injection, ...]
+    lacking: tuple[str, ...] = ()
+    fault_to_diagnosis_s: float | None = None
+
+
+def judge(diagnosis: Diagnosis, expected: Expectation, observed: Observed) -> Verdict:
+    """Compare. An innocent accused is a fail whatever else holds; what did not run is never a pass."""
+    checks = {
+        "fault_fired": _fired(expected, observed),
+        "noticed": _noticed(expected, observed),
+        "kind": _kind(diagnosis, expected),
+        "culprits": _culprits(diagnosis, expected),
+        "nobody_else_accused": _nobody_else(diagnosis, expected),
+        "evidence_complete": _evidence(expected, observed),
+        "within_time": _time(expected, observed),
+    }
+    assert tuple(checks) == CHECKS
+    return Verdict(_outcome(diagnosis, expected, checks), checks)
+
+
+def _outcome(diagnosis: Diagnosis, expected: Expectation, checks: dict[str, Check]) -> Outcome:
+    if checks["nobody_else_accused"].ok is False:
+        return Outcome.FAIL
+    if checks["fault_fired"].ok is False or diagnosis.kind is Kind.INCONCLUSIVE:
+        return Outcome.INCONCLUSIVE
+    only_suspected = expected.accused == "culprits" and not diagnosis.culprits
+    if only_suspected and set(diagnosis.suspects) >= set(expected.ranks) != set():
+        return Outcome.INCONCLUSIVE
+    failing = [name for name, check in checks.items() if check.ok is False]
+    if not failing:
+        return Outcome.PASS
+    return Outcome.INCONCLUSIVE if failing == ["evidence_complete"] else Outcome.FAIL
+
+
+def _fired(expected: Expectation, observed: Observed) -> Check:
+    fired = {i.rank for i in observed.injections if i.event == "fired"}
+    if not expected.fault:
+        return Check(None, None, _ranks(fired))
+    return Check(fired >= set(expected.ranks), _ranks(expected.ranks), _ranks(fired))
+
+
+def _noticed(expected: Expectation, observed: Observed) -> Check:
+    if not expected.fault:
+        return Check(None, None, observed.notice)
+    seen = observed.notice is not None and observed.notice not in ("finished", "timeout")
+    return Check(seen, "a stall or an exit, before the timeout", observed.notice)
+
+
+def _kind(diagnosis: Diagnosis, expected: Expectation) -> Check:
+    wanted, found = expected.kind.value, diagnosis.kind.value
+    ok = diagnosis.kind is expected.kind
+    for name, value, has in (
+        ("site", expected.site, diagnosis.where.site),
+        ("how", expected.how, diagnosis.where.how),
+    ):
+        if value is not None:
+            ok = ok and value == has
+            wanted, found = f"{wanted}, {name} {value}", f"{found}, {name} {has}"
+    return Check(ok, wanted, found)
+
+
+def _culprits(diagnosis: Diagnosis, expected: Expectation) -> Check:
+    found = _accused_text(diagnosis)
+    if expected.accused == "suspects":
+        ok = diagnosis.suspects == expected.ranks and not diagnosis.culprits
+        return Check(ok, f"suspects {_ranks(expected.ranks)}", found)
+    if expected.accused == "nobody":
+        return Check(not diagnosis.culprits and not diagnosis.suspects, "nobody", found)
+    return Check(diagnosis.culprits == expected.ranks, f"rank {_ranks(expected.ranks)}", found)
+
+
+def _nobody_else(diagnosis: Diagnosis, expected: Expectation) -> Check:
+    """Convictions of others always count; suspicions only where the culprits themselves are not among them."""
+    innocent = set(diagnosis.culprits) - set(expected.ranks)
+    if not set(expected.ranks) <= set(diagnosis.suspects):
+        innocent |= set(diagnosis.suspects) - set(expected.ranks)
+    return Check(not innocent, "nobody else", f"rank {_ranks(innocent)}" if innocent else "nobody")
+
+
+def _evidence(expected: Expectation, observed: Observed) -> Check:
+    if not expected.evidence:
+        return Check(None, None, None)
+    found = "; ".join(observed.lacking) if observed.lacking else "all of it"
+    return Check(not observed.lacking, ", ".join(expected.evidence), found)
+
+
+def _time(expected: Expectation, observed: Observed) -> Check:
+    if expected.within_s is None or observed.fault_to_diagnosis_s is None:
+        return Check(None, None, None)
+    took = observed.fault_to_diagnosis_s
+    return Check(took <= expected.within_s, f"within {expected.within_s:g} s", f"{took:.1f} s")
+
+
+def _accused_text(diagnosis: Diagnosis) -> str:
+    if diagnosis.culprits:
+        return f"rank {_ranks(diagnosis.culprits)}"
+    return f"suspects {_ranks(diagnosis.suspects)}" if diagnosis.suspects else "nobody"
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    return format_ranks(ranks) or "none"

@@ -1,0 +1,1 @@
+"""Frozen value types that travel between rooms. Imports nothing of ours and no third party."""

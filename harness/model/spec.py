@@ -1,0 +1,65 @@
+"""A drill as the rooms see it, after its YAML was validated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.model.kinds import Kind
+
+ParameterValue = int | float | str | bool
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One `--set key=value` of a drill, passed to its script as ``--key value``."""
+
+    name: str
+    type: str
+    default: ParameterValue
+    help: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[ParameterValue, ...] = ()
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What must be diagnosed. `accused` is culprits, suspects or nobody; `ranks` whom, once planned."""
+
+    kind: Kind
+    accused: str = "culprits"
+    ranks: tuple[int, ...] = ()
+    site: str | None = None
+    how: str | None = None
+    evidence: tuple[str, ...] = ()
+    within_s: float | None = None
+    fault: bool = True
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way in which a drill breaks things. `tie`: expected where culprits are half of the ranks."""
+
+    name: str
+    summary: str
+    expect: Expectation
+    tie: Expectation | None = None
+
+
+@dataclass(frozen=True)
+class DrillSpec:
+    """One drill: what it runs, what it breaks, what must be found."""
+
+    name: str
+    summary: str
+    script: Path
+    source: Path
+    modes: Mapping[str, Mode]
+    default_mode: str
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ("gloo",)
+    nproc: int = 8
+    culprit: tuple[int, ...] = ()
+    timeout_s: float = 120.0
+    stands_in_for: str | None = None

@@ -1,0 +1,84 @@
+"""Taking evidence before ranks are stopped. What cannot be had is written down with the reason."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.bundle.codec import to_json, write_atomically
+from harness.bundle.reader import BundleReader
+from harness.bundle.writer import BundleWriter
+from harness.model.bundle import RankMap
+from harness.model.ranks import format_ranks
+from harness.observe.dumps import await_dumps, request_dumps
+from harness.observe.stacks import ProcessSample, sample_ranks
+
+
+@dataclass
+class Collector:
+    """Collects from the ranks of one attempt into one bundle. Never raises on what it cannot have."""
+
+    writer: BundleWriter
+    attempt: int
+
+    def stacks(self, pids: Mapping[int, int], sampling: int) -> None:
+        """py-spy of every rank and its children."""
+        samples = sample_ranks(pids)
+        reasons: dict[str, list[int]] = {}
+        for rank, processes in samples.items():
+            self._write_stack(rank, sampling, processes)
+            for process in processes:
+                if process.error and process.role == "rank":
+                    reasons.setdefault(process.error, []).append(rank)
+        for reason, ranks in reasons.items():
+            self.writer.not_collected(f"stacks of rank {format_ranks(ranks)}", reason)
+        self.writer.collected(f"stacks, sampling {sampling}")
+
+    def dumps(self, ranks: Mapping[int, int]) -> None:
+        """Ask every rank's recorder for its dump."""
+        layout = self.writer.layout
+        asked_ns = time.time_ns()
+        refused = request_dumps({rank: layout.pipe(rank) for rank in ranks})
+        self.writer.event("dump asked", detail=f"ranks {format_ranks(set(ranks) - set(refused))}")
+        files = {r: layout.dump(self.attempt, r) for r in ranks if r not in refused}
+        silent = await_dumps(files, asked_ns)
+        reasons: dict[str, list[int]] = {}
+        for rank, reason in {**refused, **silent}.items():
+            if not layout.dump(self.attempt, rank).exists():
+                reasons.setdefault(reason, []).append(rank)
+        for reason, missing in reasons.items():
+            self.writer.not_collected(f"flight recorder of rank {format_ranks(missing)}", reason)
+        self.writer.collected("flight recorder")
+
+    def safe(self) -> None:
+        """Say that evidence is safe: whoever waited with cleaning up may go on."""
+        try:
+            self.writer.layout.collected_flag.touch()
+        except OSError as error:
+            self.writer.not_collected("the flag for the agent", error.strerror or str(error))
+
+    def rank_map(self, world_size: int) -> RankMap:
+        """Merge the ranks' own registrations into ranks.json."""
+        records = BundleReader(self.writer.layout).registrations()
+        ranks = RankMap(world_size, records)
+        self.writer.rank_map(ranks)
+        return ranks
+
+    def _write_stack(
+        self, rank: int, sampling: int, processes: tuple[ProcessSample, ...]
+    ) -> None:
+        document = [
+            {
+                "pid": p.pid,
+                "role": p.role,
+                "state": p.state,
+                "error": p.error,
+                "threads": json.loads(p.threads) if p.threads else None,
+            }
+            for p in processes
+        ]
+        path = self.writer.layout.stack(self.attempt, sampling, rank)
+        try:
+            write_atomically(path, json.dumps(to_json(document)).encode())
+        except OSError as error:
+            self.writer.not_collected(f"stack of rank {rank}", error.strerror or str(error))

@@ -1,0 +1,41 @@
+"""A live line a phase while a drill runs; plain lines where there is no terminal."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.status import Status
+
+
+class PhaseLine:
+    """Shows what a run is doing. rich's display starts a thread: nothing is forked from this process."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._console = console
+        self._title = title
+        self._started = time.monotonic()
+        self._status: Status | None = None
+
+    def __enter__(self) -> "PhaseLine":
+        if self._console.is_terminal:
+            self._status = self._console.status(f"{self._title}  starting")
+            self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def phase(self, name: str, detail: str) -> None:
+        """Enter a phase, or update its detail."""
+        since = time.monotonic() - self._started
+        if self._status is not None:
+            self._status.update(f"{self._title}  {name}  {detail}  {since:.1f} s")
+        elif name != "steps":
+            text = f"{since:5.1f} s  {self._title}  {name}  {detail}".rstrip()
+            self._console.print(text, style="dim", soft_wrap=True)

@@ -1,0 +1,166 @@
+"""A verdict for a tired person: one sentence, the calls around the break, two stacks, timings."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from harness.diagnose.api import Result
+from harness.experiment import RunResult, Seconds
+from harness.model.breaktable import BreakTable
+from harness.model.diagnosis import Diagnosis
+from harness.model.kinds import Kind
+from harness.model.ranks import format_ranks
+from harness.model.verdict import Outcome, Verdict
+
+WIDTH = 100
+MAX_FRAMES = 4
+
+_STYLES = {Outcome.PASS: "bold green", Outcome.FAIL: "bold red", Outcome.INCONCLUSIVE: "bold yellow"}
+
+
+def show_run(console: Console, run: RunResult) -> None:
+    """Print one drill's result: at most 100 columns and 40 lines."""
+    head = Text.assemble(
+        (run.verdict.verdict.value.upper(), _STYLES[run.verdict.verdict]),
+        f"  {run.plan.spec.name} ",
+        (f"{run.plan.mode.name}", "bold"),
+        f"  {run.plan.nproc} ranks, {run.plan.backend} ({run.plan.backend_reason})",
+    )
+    if run.plan.culprits:
+        head.append(f", broken on purpose: rank {format_ranks(run.plan.culprits)}")
+    console.print(head, width=WIDTH)
+    console.print()
+    _show_result(console, run.result)
+    _show_checks(console, run.verdict)
+    console.print(_timings(run.seconds), style="dim", width=WIDTH)
+    shown = _short(run.bundle)
+    console.print(f"bundle   {shown}", width=WIDTH, overflow="fold")
+    console.print(f"closer   drill diagnose {shown} --json", width=WIDTH, overflow="fold")
+
+
+def show_diagnosis(console: Console, result: Result) -> None:
+    """Print a diagnosis by itself."""
+    _show_result(console, result)
+    diagnosis = result.diagnosis
+    for label, lines in (
+        ("evidence", [_citation(c.file, c.line, c.says) for c in diagnosis.evidence[:5]]),
+        ("ruled out", [f"{r.kind.value}: {r.because}" for r in diagnosis.ruled_out[:3]]),
+        ("missing", list(diagnosis.missing_evidence[:4])),
+        ("next", list(diagnosis.next_steps[:3])),
+    ):
+        _show_list(console, label, lines)
+
+
+def _show_result(console: Console, result: Result) -> None:
+    console.print(_sentence(result.diagnosis), width=WIDTH)
+    console.print()
+    if result.table is not None:
+        console.print(_break(result.table), width=WIDTH)
+    if result.diagnosis.kind is not Kind.HEALTHY:
+        stacks = _stacks(result)
+        if stacks is not None:
+            console.print(stacks, width=WIDTH)
+            console.print()
+
+
+def _sentence(diagnosis: Diagnosis) -> Text:
+    text = Text(diagnosis.summary, style="bold")
+    text.append(f"\n{diagnosis.kind.value}", style="cyan")
+    if diagnosis.culprits:
+        text.append(f"  culprit: rank {format_ranks(diagnosis.culprits)}")
+    elif diagnosis.suspects:
+        text.append(f"  suspects: ranks {format_ranks(diagnosis.suspects)}")
+    text.append(f"  ({diagnosis.confidence.value})")
+    where = diagnosis.where
+    if where.stuck_seq is not None and where.stuck_seq != where.seq:
+        text.append(f"  parted at seq {where.seq}, stuck at seq {where.stuck_seq}")
+    if where.step is not None:
+        text.append(f"  in step {where.step}")
+    return text
+
+
+def _break(table: BreakTable) -> Table:
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    shown.add_column(table.group, justify="right", no_wrap=True)
+    for i, ranks in enumerate(table.columns):
+        label = "rank" if ranks.isdigit() else "ranks"
+        shown.add_column(f"{label} {ranks}", style="red" if i else "", overflow="ellipsis")
+    for row in table.rows:
+        cells: list[RenderableType] = [f"{'> ' if row.marked else ''}{row.seq}"]
+        cells += [f"{cell.call}  {cell.state}" for cell in row.cells]
+        shown.add_row(*cells, style="bold" if row.marked else "")
+    shown.add_row("")
+    return shown
+
+
+def _stacks(result: Result) -> RenderableType | None:
+    """The accused's stack beside a peer's: recorded at the call, or sampled where nothing was recorded."""
+    diagnosis = result.diagnosis
+    recorded = diagnosis.where.frames
+    accused = (diagnosis.culprits or diagnosis.suspects)[:1]
+    peers = [r for r in (*recorded, *result.stacks) if r not in diagnosis.culprits]
+    chosen = [*accused, *[r for r in peers if r not in accused][:1]]
+    columns = [
+        (rank, frames)
+        for rank in chosen
+        if (frames := recorded.get(rank) or result.stacks.get(rank))
+    ]
+    if not columns:
+        return None
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    for rank, _ in columns:
+        how = "at the call" if rank in recorded else "sampled"
+        table.add_column(f"stack of rank {rank} ({how})", overflow="ellipsis", no_wrap=True)
+    for line in range(max(min(MAX_FRAMES, len(frames)) for _, frames in columns)):
+        table.add_row(*(f[line] if line < len(f) else "" for _, f in columns))
+    return table
+
+
+def _show_checks(console: Console, verdict: Verdict) -> None:
+    marks = {True: ("ok", "green"), False: ("NO", "bold red"), None: ("-", "dim")}
+    line = Text()
+    for name, check in verdict.checks.items():
+        mark, style = marks[check.ok]
+        line.append(f"{name.replace('_', ' ')} ").append(mark, style=style).append("  ")
+    console.print(line, width=WIDTH)
+    for name, check in verdict.checks.items():
+        if check.ok is False:
+            text = f"  {name}: expected {check.expected}, found {check.found}"
+            console.print(text, style="red", width=WIDTH)
+
+
+def _timings(seconds: Seconds) -> str:
+    parts = (
+        ("launch", seconds.launch),
+        ("fault to notice", seconds.fault_to_notice),
+        ("notice to diagnosis", seconds.notice_to_diagnosis),
+        ("total", seconds.total),
+    )
+    return "   ".join(f"{name} {value:.2f} s" for name, value in parts if value is not None)
+
+
+def _show_list(console: Console, label: str, lines: Iterable[str]) -> None:
+    shown = list(lines)
+    if not shown:
+        return
+    body = Group(*(Text(line, overflow="ellipsis", no_wrap=True) for line in shown))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", width=9)
+    table.add_column()
+    table.add_row(label, body)
+    console.print(table, width=WIDTH)
+
+
+def _citation(file: str | None, line: int | None, says: str) -> str:
+    place = f"{file}:{line}" if line is not None else file
+    return f"{says}  [{place}]" if place else says
+
+
+def _short(path: Path) -> Path:
+    try:
+        return path.resolve().relative_to(Path.cwd())
+    except ValueError:
+        return path

@@ -1,0 +1,122 @@
+"""A rank's life: join the group, loop over steps, leave traces, shut down."""
+
+import datetime
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from types import TracebackType
+
+import torch
+import torch.distributed as dist
+
+from harness.model.bundle import GroupRecord
+from harness.worker.environment import RankEnvironment
+from harness.worker.faults import Fault
+from harness.worker.recorder import DumpTriggers, dump_triggers
+from harness.worker.registration import Registration
+from harness.worker.signals import Signals, SignalValue
+
+
+class Session:
+    """One rank between joining and leaving. Use as a context manager.
+
+    With a harness around it, the rank registers itself, records a line a step, dumps its Flight
+    Recorder on request and when it ends badly, and logs the faults that it fires. Under plain torchrun
+    all of that stays inert.
+    """
+
+    def __init__(
+        self,
+        env: RankEnvironment,
+        registration: Registration,
+        signals: Signals,
+        triggers: DumpTriggers | None,
+    ) -> None:
+        self.env = env
+        self.rank = env.rank
+        self.world_size = env.world_size
+        self._registration = registration
+        self._signals = signals
+        self._triggers = triggers
+        self._fields: dict[str, SignalValue] = {}
+
+    @classmethod
+    def join(cls, backend: str = "gloo", timeout_s: float = 600.0) -> "Session":
+        """Register, arm the triggers, and join the default process group over torchrun's store.
+
+        Raises:
+            torch.distributed.DistError: the group does not form within `timeout_s`.
+        """
+        # Deprecated in torch 2.13 in favour of a name that older versions lack.
+        warnings.filterwarnings("ignore", message=".*all_gather_into_tensor.*", category=FutureWarning)
+        env = RankEnvironment.read()
+        registration = Registration(env)
+        triggers = dump_triggers(env.rank, os.environ.get) if env.layout else None
+        if triggers:
+            triggers.arm()
+        if backend == "nccl":
+            torch.cuda.set_device(env.local_rank % torch.cuda.device_count())
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
+        path = env.layout.signal_file(env.attempt, env.rank) if env.layout else None
+        session = cls(env, registration, Signals(path, env.rank), triggers)
+        registration.joined(_memberships(), str(session.device))
+        return session
+
+    @property
+    def device(self) -> torch.device:
+        """Where this rank's tensors live."""
+        if dist.get_backend() == "nccl":
+            return torch.device("cuda", self.env.local_rank % torch.cuda.device_count())
+        return torch.device("cpu")
+
+    def arm(self, name: str, ranks: tuple[int, ...], step: int) -> Fault:
+        """Arm a fault on `ranks` for one step of the loop."""
+        return Fault(name, ranks, step, self.env)
+
+    def steps(self, count: int) -> Iterator[int]:
+        """Yield step numbers from 0; after each, record it and let rank 0 print one line."""
+        self._signals.start()
+        for step in range(count):
+            yield step
+            self._signals.step(step, **self._fields)
+            self._fields.clear()
+            if self.rank == 0:
+                print(f"step {step} done", flush=True)
+
+    def measure(self, **fields: SignalValue) -> None:
+        """Add measurements (the contract's signal names) to the record of the current step."""
+        self._fields.update(fields)
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._triggers:
+            self._triggers.dump()
+        if error is not None:
+            sys.stdout.flush()
+            return
+        self._registration.groups(_memberships())
+        dist.destroy_process_group()
+        self._registration.finished()
+        if self._triggers:
+            self._triggers.close()
+
+
+def _memberships() -> tuple[GroupRecord, ...]:
+    """Every group that this rank belongs to, with global ranks in group order.
+
+    Source: `torch.distributed.distributed_c10d._world`; the recorder's own pg_config is wrong on gloo.
+    """
+    world = dist.distributed_c10d._world
+    return tuple(
+        GroupRecord(name, str(group.group_desc), tuple(dist.get_process_group_ranks(group)))
+        for group, name in world.pg_names.items()
+        if dist.get_rank(group) >= 0
+    )
