@@ -40,6 +40,15 @@ def _check_batch(fault: Fault, mode: str, step: int, x: torch.Tensor) -> None:
         dist.all_reduce(torch.ones(1, device=x.device))
 
 
+def exchange(
+    fault: Fault, mode: str, step: int, x: torch.Tensor, out: torch.Tensor
+) -> None:
+    """The collectives of every step."""
+    dist.all_reduce(x)
+    _check_batch(fault, mode, step, x)
+    dist.all_gather_into_tensor(out, x)
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--culprit", type=parse_ranks, default=(5,))
@@ -52,18 +61,17 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
 
     with Session.join(args.backend, args.collective_timeout_s) as session:
-        fault = session.arm(args.mode, args.culprit, args.hang_at)
+        fault = session.arm(args.mode, args.culprit, args.hang_at if args.hang_at < args.steps else -1)
         x = torch.randn(args.numel, device=session.device)
         out = torch.empty(session.world_size * args.numel, device=session.device)
         for step in session.steps(args.steps):
-            dist.all_reduce(x)
-            _check_batch(fault, args.mode, step, x)
-            dist.all_gather_into_tensor(out, x)
+            exchange(fault, args.mode, step, x, out)
             if step == args.hang_at:
                 hang_step(fault, args.mode, step, x)
             if x.is_cuda:
                 torch.cuda.synchronize()
-        dist.barrier()
+        # Once more, so that a break in the last step meets something.
+        exchange(fault, args.mode, args.steps, x, out)
 
 
 if __name__ == "__main__":

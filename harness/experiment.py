@@ -234,7 +234,11 @@ class Experiment:
             total=_between(started, diagnosed),
         )
         observed = Observed(
-            notice.kind, injections, self._lacking(), seconds.fault_to_diagnosis
+            notice.kind,
+            self.plan.culprits,
+            injections,
+            self._lacking(),
+            seconds.fault_to_diagnosis,
         )
         verdict = judge(result.diagnosis, self.plan.expectation, observed)
         self._writer.save(self._writer.layout.verdict, verdict)

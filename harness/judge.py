@@ -13,9 +13,10 @@ from harness.model.verdict import CHECKS, Check, Outcome, Verdict
 
 @dataclass(frozen=True)
 class Observed:
-    """What the harness itself saw of a run. `lacking`: required evidence that is not there."""
+    """What the harness itself did and saw. `lacking`: required evidence that is not there."""
 
     notice: str | None
+    injected: tuple[int, ...]
     injections: tuple[Injection, ...]
     lacking: tuple[str, ...] = ()
     fault_to_diagnosis_s: float | None = None
@@ -54,7 +55,7 @@ def _fired(expected: Expectation, observed: Observed) -> Check:
     fired = {i.rank for i in observed.injections if i.event == "fired"}
     if not expected.fault:
         return Check(None, None, _ranks(fired))
-    return Check(fired >= set(expected.ranks), _ranks(expected.ranks), _ranks(fired))
+    return Check(fired >= set(observed.injected), _ranks(observed.injected), _ranks(fired))
 
 
 def _noticed(expected: Expectation, observed: Observed) -> Check:

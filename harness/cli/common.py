@@ -29,9 +29,17 @@ def json_option(function: F) -> F:
 
 def out_console() -> Console:
     """Standard output for people: colours on a terminal unless NO_COLOR is set."""
-    return Console(highlight=False, soft_wrap=False)
+    return _console(stderr=False)
 
 
 def err_console() -> Console:
     """Standard error for people."""
-    return Console(stderr=True, highlight=False)
+    return _console(stderr=True)
+
+
+def _console(stderr: bool) -> Console:
+    """A terminal's own width; 100 columns where a file or pipe reads us."""
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.width = 100
+    return console

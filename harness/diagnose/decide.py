@@ -1,7 +1,7 @@
 """Findings to one diagnosis: the only place that weighs one kind of evidence against another.
 
 In this order: who died of a cause of its own, where the streams of collectives parted, who never joined,
-who stalled, a fabric that does not move, a healthy end. Deaths that are themselves symptoms (gloo's
+who stalled, a healthy end, a fabric that does not move. Deaths that are themselves symptoms (gloo's
 abort of a receiver, a lost connection, clean-up) decide nothing and are listed as ruled out.
 """
 
@@ -39,8 +39,8 @@ def decide(gathered: Gathered) -> Finding:
         _divergence,
         _never_joined,
         _stall,
-        _fabric,
         _healthy,
+        _fabric,
     )
     for rule in rules:
         finding = rule(gathered)
@@ -50,9 +50,13 @@ def decide(gathered: Gathered) -> Finding:
 
 
 def _own_death(gathered: Gathered) -> Finding | None:
-    """The first rank that ended of a cause of its own."""
-    for exit_ in gathered.exits.failures if gathered.exits else ():
-        if not _is_symptom(exit_, gathered):
+    """The first rank that ended of a cause of its own.
+
+    Once anybody has failed, the others lose it: a later end without a cause in its log convicts nobody.
+    """
+    for order, exit_ in enumerate(gathered.exits.failures if gathered.exits else ()):
+        explained = any(e.rank == exit_.rank and e.kind == "exception" for e in gathered.logs)
+        if not _is_symptom(exit_, gathered) and (order == 0 or explained):
             return _death(exit_, gathered)
     return None
 
@@ -198,7 +202,7 @@ def _fabric(gathered: Gathered) -> Finding | None:
 
 def _healthy(gathered: Gathered) -> Finding | None:
     exits = gathered.exits
-    if exits is None or not exits.all_finished or gathered.flight.graph.heads:
+    if exits is None or not exits.all_finished:
         return None
     steps = {p.step for p in gathered.progress.values()}
     done = f"{max(steps) + 1} steps" if len(steps) == 1 else "their steps"
@@ -225,12 +229,16 @@ def _inconclusive(gathered: Gathered) -> Finding:
 
 
 def _with_step(finding: Finding, gathered: Gathered) -> Finding:
-    ranks = finding.victims or finding.suspects
-    steps = [s for rank in ranks if (s := _step_of(rank, gathered)) is not None]
-    if not steps:
-        return finding
-    where = dataclasses.replace(finding.where, step=min(steps))
-    return dataclasses.replace(finding, where=where)
+    """The step in which the peers issued the call where the streams parted."""
+    for rank in finding.victims or finding.suspects:
+        issued = gathered.flight.issued_at(rank, finding.where)
+        progress = gathered.progress.get(rank)
+        if issued is None:
+            continue
+        step = progress.step_at(issued) if progress else 0
+        where = dataclasses.replace(finding.where, step=step)
+        return dataclasses.replace(finding, where=where)
+    return finding
 
 
 def _step_of(rank: int, gathered: Gathered) -> int | None:

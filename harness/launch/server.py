@@ -50,11 +50,11 @@ def serve(parent: int) -> None:
 def _warm_up() -> None:
     """Pay for torch's imports, the elastic engine's and the symbolizer's start before any fork."""
     import torch.distributed.launcher.api
-    from torch.utils._traceback import CapturedTraceback
 
     import harness.worker.session  # noqa: F401
+    from harness.worker.recorder import start_symbolizer
 
-    CapturedTraceback.extract().summary()
+    start_symbolizer()
 
 
 def _fork_agent(request: LaunchRequest, ours: tuple[int, ...]) -> int:

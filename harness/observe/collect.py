@@ -11,6 +11,7 @@ from harness.bundle.writer import BundleWriter
 from harness.model.bundle import RankMap
 from harness.model.ranks import format_ranks
 from harness.observe.dumps import await_dumps, request_dumps
+from harness.observe.processes import is_alive
 from harness.observe.stacks import ProcessSample, sample_ranks
 
 
@@ -41,7 +42,7 @@ class Collector:
         refused = request_dumps({rank: layout.pipe(rank) for rank in ranks})
         self.writer.event("dump asked", detail=f"ranks {format_ranks(set(ranks) - set(refused))}")
         files = {r: layout.dump(self.attempt, r) for r in ranks if r not in refused}
-        silent = await_dumps(files, asked_ns)
+        silent = await_dumps(files, asked_ns, lambda rank: is_alive(ranks[rank]))
         reasons: dict[str, list[int]] = {}
         for rank, reason in {**refused, **silent}.items():
             if not layout.dump(self.attempt, rank).exists():

@@ -3,7 +3,7 @@
 import errno
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 DUMP_WAIT_S = 2.5
@@ -32,17 +32,26 @@ def request_dumps(pipes: Mapping[int, Path]) -> dict[int, str]:
 
 
 def await_dumps(
-    files: Mapping[int, Path], asked_ns: int, timeout_s: float = DUMP_WAIT_S
+    files: Mapping[int, Path],
+    asked_ns: int,
+    alive: Callable[[int], bool],
+    timeout_s: float = DUMP_WAIT_S,
 ) -> dict[int, str]:
-    """Wait until each file exists and is newer than `asked_ns` (wall clock). Returns who did not answer."""
-    waiting = dict(files)
+    """Wait until each file exists and is newer than `asked_ns` (wall clock). Returns who did not answer.
+
+    A rank that is not `alive` any more is not waited for.
+    """
+    waiting, failed = dict(files), dict[int, str]()
     deadline = time.monotonic() + timeout_s
-    while waiting:
+    while True:
+        for rank in [r for r in waiting if not alive(r)]:
+            if not _fresh(waiting.pop(rank), asked_ns):
+                failed[rank] = "ended before it answered"
         waiting = {r: f for r, f in waiting.items() if not _fresh(f, asked_ns)}
         if not waiting or time.monotonic() > deadline:
             break
         time.sleep(0.005)
-    return {rank: f"asked, no dump within {timeout_s:g} s" for rank in waiting}
+    return {**failed, **dict.fromkeys(waiting, f"asked, no dump within {timeout_s:g} s")}
 
 
 def _fresh(file: Path, asked_ns: int) -> bool:

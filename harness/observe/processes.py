@@ -51,6 +51,11 @@ def state_of(pid: int) -> str | None:
         return None
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process still runs; a zombie does not."""
+    return state_of(pid) not in (None, psutil.STATUS_ZOMBIE)
+
+
 def descendants(pid: int) -> tuple[int, ...]:
     """All children of a process, at any depth."""
     try:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.observe.processes import descendants, state_of
+from harness.observe.processes import descendants, is_alive, state_of
 
 SAMPLE_TIMEOUT_S = 5.0
 
@@ -47,6 +47,8 @@ def sample_ranks(pids: Mapping[int, int]) -> dict[int, tuple[ProcessSample, ...]
     samples: dict[int, tuple[ProcessSample, ...]] = {}
     for rank, pid, role, process in running:
         threads, error = _finish(process, deadline)
+        if error and not is_alive(pid):
+            error = "the process has ended"
         sample = ProcessSample(pid, role, states[pid], threads, error)
         samples[rank] = (*samples.get(rank, ()), sample)
     return samples
@@ -77,5 +79,5 @@ def _finish(
         return None, f"py-spy took longer than {SAMPLE_TIMEOUT_S:g} s"
     if process.returncode == 0:
         return out, None
-    lines = [line for line in err.strip().splitlines() if line]
-    return None, lines[-1] if lines else f"py-spy: exit code {process.returncode}"
+    said = [line.strip() for line in err.splitlines() if line.startswith(("Error", "Reason"))]
+    return None, f"py-spy: {'; '.join(said) or f'exit code {process.returncode}'}"

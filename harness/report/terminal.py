@@ -59,6 +59,7 @@ def _show_result(console: Console, result: Result) -> None:
     console.print()
     if result.table is not None:
         console.print(_break(result.table), width=WIDTH)
+        console.print()
     if result.diagnosis.kind is not Kind.HEALTHY:
         stacks = _stacks(result)
         if stacks is not None:
@@ -83,16 +84,16 @@ def _sentence(diagnosis: Diagnosis) -> Text:
 
 
 def _break(table: BreakTable) -> Table:
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     shown.add_column(table.group, justify="right", no_wrap=True)
     for i, ranks in enumerate(table.columns):
         label = "rank" if ranks.isdigit() else "ranks"
-        shown.add_column(f"{label} {ranks}", style="red" if i else "", overflow="ellipsis")
+        style = "red" if i else ""
+        shown.add_column(f"{label} {ranks}", style=style, overflow="ellipsis", no_wrap=True)
     for row in table.rows:
         cells: list[RenderableType] = [f"{'> ' if row.marked else ''}{row.seq}"]
         cells += [f"{cell.call}  {cell.state}" for cell in row.cells]
         shown.add_row(*cells, style="bold" if row.marked else "")
-    shown.add_row("")
     return shown
 
 
@@ -110,7 +111,7 @@ def _stacks(result: Result) -> RenderableType | None:
     ]
     if not columns:
         return None
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for rank, _ in columns:
         how = "at the call" if rank in recorded else "sampled"
         table.add_column(f"stack of rank {rank} ({how})", overflow="ellipsis", no_wrap=True)

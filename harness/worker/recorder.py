@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch.utils._traceback import CapturedTraceback
 
 from harness.bundle.codec import write_atomically
 
@@ -31,6 +32,21 @@ def take_dump() -> bytes:
     Source: `torch._C._distributed_c10d._dump_fr_trace(includeCollectives, includeStackTraces, onlyActive)`.
     """
     return bytes(torch._C._distributed_c10d._dump_fr_trace(True, True, False))
+
+
+_symbolizer_started = False
+
+
+def start_symbolizer() -> None:
+    """Pay for the symbolizer's start (1 to 2 s of CPU), which the first dump with stacks would pay.
+
+    Once a process: forked ranks inherit it from the launcher. Without it a rank that is told to stop
+    may not get its dump out in time.
+    """
+    global _symbolizer_started
+    if not _symbolizer_started:
+        CapturedTraceback.extract().summary()
+        _symbolizer_started = True
 
 
 class DumpTriggers:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from harness.model.bundle import GroupRecord
 from harness.worker.environment import RankEnvironment
 from harness.worker.faults import Fault
-from harness.worker.recorder import DumpTriggers, dump_triggers
+from harness.worker.recorder import DumpTriggers, dump_triggers, start_symbolizer
 from harness.worker.registration import Registration
 from harness.worker.signals import Signals, SignalValue
 
@@ -54,6 +54,7 @@ class Session:
         registration = Registration(env)
         triggers = dump_triggers(env.rank, os.environ.get) if env.layout else None
         if triggers:
+            start_symbolizer()
             triggers.arm()
         if backend == "nccl":
             torch.cuda.set_device(env.local_rank % torch.cuda.device_count())
@@ -97,16 +98,21 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._triggers:
-            self._triggers.dump()
         if error is not None:
+            self._dump()
             sys.stdout.flush()
             return
         self._registration.groups(_memberships())
         dist.destroy_process_group()
+        # Only now: gloo's thread retires the last operation after its wait() has returned.
+        self._dump()
         self._registration.finished()
         if self._triggers:
             self._triggers.close()
+
+    def _dump(self) -> None:
+        if self._triggers:
+            self._triggers.dump()
 
 
 def _memberships() -> tuple[GroupRecord, ...]:

@@ -269,12 +269,13 @@ def _where(
 def _frames(
     evidence: FlightEvidence, calls: Sequence[tuple[int, int]]
 ) -> dict[int, tuple[str, ...]]:
-    """Python frames of calls, innermost first, from the call's own site outwards."""
+    """Python frames of calls, innermost first: from the call's own site out to the script."""
     frames: dict[int, tuple[str, ...]] = {}
     for rank, at in calls:
         stack, site = evidence.stack(rank, at), evidence.site(rank, at)
         own = stack[stack.index(site) :] if site in stack else stack
-        frames[rank] = tuple(str(frame) for frame in own)
+        script = next((i for i, f in enumerate(own) if f.function == "<module>"), len(own))
+        frames[rank] = tuple(str(frame) for frame in own[: script + 1])
     return frames
 
 

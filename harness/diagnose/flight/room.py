@@ -11,7 +11,7 @@ from harness.diagnose.flight.load import NotADump, load_dump
 from harness.diagnose.flight.table import Interner, RankTable, build_table
 from harness.diagnose.flight.waits import WaitGraph, build_graph
 from harness.model.breaktable import BreakTable
-from harness.model.diagnosis import RankState
+from harness.model.diagnosis import RankState, Where
 from harness.model.finding import Finding
 from harness.model.ranks import format_ranks
 
@@ -27,6 +27,18 @@ class FlightResult:
     def table(self, finding: Finding) -> BreakTable | None:
         """The calls around a finding's break."""
         return break_table(self.evidence, self.graph, finding)
+
+    def issued_at(self, rank: int, where: Where) -> float | None:
+        """When a rank issued the call at `where`, unix seconds; None if it did not, or is not known."""
+        for number, group in enumerate(self.evidence.groups):
+            if (group.label, group.members) != (where.group, where.group_ranks):
+                continue
+            if rank not in self.evidence.tables or where.seq is None:
+                return None
+            at = self.evidence.find(rank, number, where.seq)
+            if at is not None:
+                return float(self.evidence.tables[rank].created_ns[at]) / 1e9
+        return None
 
     def states(self) -> tuple[RankState, ...]:
         """Enqueued and completed of every rank in every group, like ranks together."""

@@ -12,6 +12,9 @@ _EXCEPTION = re.compile(
     r"^(?P<type>(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Iteration))"
     r"(?::\s*(?P<text>.*))?$"
 )
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]:\s?")
+"""torch's own excepthook puts the global rank before each line of a traceback."""
+
 _GLOO_ABORT = re.compile(r"what\(\):.*op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _COMMUNICATION = re.compile(
     r"gloo/transport|Connection closed by peer|Connection reset by peer|Read error \[|"
@@ -44,7 +47,8 @@ def read_rank_logs(attempt_folder: Path, root: Path) -> tuple[LogEvent, ...]:
 
 def _events(rank: int, name: str, path: Path) -> Iterator[LogEvent]:
     in_traceback = False
-    for number, text in _lines(path):
+    for number, raw in _lines(path):
+        text = _RANK_PREFIX.sub("", raw)
         if text.startswith("Traceback (most recent call last)"):
             in_traceback = True
         elif _GLOO_ABORT.search(text):

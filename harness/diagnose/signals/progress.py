@@ -1,5 +1,6 @@
 """How far each rank's steps got, from the per-step records."""
 
+import bisect
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,35 +8,50 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Progress:
-    """The last whole record of one rank. `line` counts from 1; `t` is unix seconds."""
+    """The steps that one rank completed: `ends` and `steps` in file order, `line` of the last whole record.
+
+    Times are unix seconds; lines count from 1.
+    """
 
     rank: int
     file: str
     line: int
-    step: int
-    t: float
+    ends: tuple[float, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def step(self) -> int:
+        """The last completed step."""
+        return self.steps[-1]
+
+    @property
+    def t(self) -> float:
+        """When the last completed step ended."""
+        return self.ends[-1]
+
+    def step_at(self, t: float) -> int:
+        """The step that the rank was in at a time."""
+        done = bisect.bisect_left(self.ends, t)
+        return self.steps[done] if done < len(self.steps) else self.steps[-1] + 1
 
 
 def read_progress(folder: Path, root: Path) -> dict[int, Progress]:
-    """The last step that each rank completed; torn lines are passed over."""
+    """Steps of every rank that recorded any; torn lines are passed over."""
     found: dict[int, Progress] = {}
     for path in sorted(folder.glob("rank_*.jsonl")) if folder.is_dir() else ():
         try:
             lines = path.read_bytes().splitlines()
         except OSError:
             continue
-        for number in range(len(lines), 0, -1):
+        rows: list[tuple[float, int, int, int]] = []
+        for number, line in enumerate(lines, 1):
             try:
-                record = json.loads(lines[number - 1])
-                last = Progress(
-                    int(record["rank"]),
-                    str(path.relative_to(root)),
-                    number,
-                    int(record["step"]),
-                    float(record["t"]),
-                )
+                record = json.loads(line)
+                rows.append((float(record["t"]), int(record["step"]), int(record["rank"]), number))
             except (ValueError, KeyError, TypeError):
                 continue
-            found[last.rank] = last
-            break
+        if rows:
+            ends, steps, ranks, numbers = zip(*rows, strict=True)
+            name = str(path.relative_to(root))
+            found[ranks[-1]] = Progress(ranks[-1], name, numbers[-1], ends, steps)
     return found
