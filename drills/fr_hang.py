@@ -40,9 +40,7 @@ def _check_batch(fault: Fault, mode: str, step: int, x: torch.Tensor) -> None:
         dist.all_reduce(torch.ones(1, device=x.device))
 
 
-def exchange(
-    fault: Fault, mode: str, step: int, x: torch.Tensor, out: torch.Tensor
-) -> None:
+def exchange(fault: Fault, mode: str, step: int, x: torch.Tensor, out: torch.Tensor) -> None:
     """The collectives of every step."""
     dist.all_reduce(x)
     _check_batch(fault, mode, step, x)

@@ -1,4 +1,4 @@
-"""One drill end to end: launch, watch, collect, stop, diagnose, judge. What CLI, checklist and pytest call."""
+"""One drill end to end: launch, watch, collect, stop, diagnose, judge. CLI, checklist, pytest call it."""
 
 import os
 import platform
@@ -31,6 +31,8 @@ from harness.observe.watch import POLL_S, Notice, Watch
 
 LAUNCHER_START_LIMIT_S = 120.0
 STOP_LIMIT_S = 4.0
+FINISH_LIMIT_S = 10.0
+"""How long torch's agent may take to conclude after its last rank finished."""
 
 Progress = Callable[[str, str], None]
 """Called with a phase's name and a detail for people."""
@@ -106,9 +108,7 @@ class Experiment:
         writer = BundleWriter(root, manifest)
         try:
             writer.create(
-                RunRecord(
-                    plan.spec.name, plan.mode.name, plan.culprits, plan.parameters, plan.expectation
-                )
+                RunRecord(plan.spec.name, plan.mode.name, plan.culprits, plan.parameters, plan.expectation)
             )
         except OSError as error:
             raise PrerequisiteError(
@@ -137,6 +137,8 @@ class Experiment:
         self.progress("notice", notice.detail)
         if notice.trouble:
             self._collect(self._watch)
+        elif self._agent is not None and wait_for_end(self.client, self._agent, FINISH_LIMIT_S) is not None:
+            self._agent = None
         self._writer.phase("collected")
         return notice
 
@@ -245,7 +247,13 @@ class Experiment:
         self._writer.phase("judged")
         steps = self._watch.steps // self.plan.nproc if self._watch else 0
         return RunResult(
-            self.plan, self.bundle, result, verdict, seconds, f"{notice.kind}: {notice.detail}", steps
+            self.plan,
+            self.bundle,
+            result,
+            verdict,
+            seconds,
+            f"{notice.kind}: {notice.detail}",
+            steps,
         )
 
     def _lacking(self) -> tuple[str, ...]:
@@ -256,7 +264,7 @@ class Experiment:
         for requirement in self.plan.expectation.evidence:
             what, _, whose = requirement.partition(":")
             wanted = everybody - set(self.plan.culprits) if whose == "victims" else everybody
-            there = {
+            there: Callable[[int], bool] = {
                 "flight_recorder": lambda rank: layout.dump(0, rank).exists(),
                 "stacks": lambda rank: layout.stack(0, 0, rank).exists(),
                 "signals": lambda rank: layout.signal_file(0, rank).exists(),

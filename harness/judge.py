@@ -89,7 +89,7 @@ def _culprits(diagnosis: Diagnosis, expected: Expectation) -> Check:
 
 
 def _nobody_else(diagnosis: Diagnosis, expected: Expectation) -> Check:
-    """Convictions of others always count; suspicions only where the culprits themselves are not among them."""
+    """Convictions of others always count; suspicions only where the culprits are not among them."""
     innocent = set(diagnosis.culprits) - set(expected.ranks)
     if not set(expected.ranks) <= set(diagnosis.suspects):
         innocent |= set(diagnosis.suspects) - set(expected.ranks)

@@ -64,9 +64,7 @@ def bundle_name(spec: DrillSpec, now: float | None = None) -> str:
 
 def _mode(spec: DrillSpec, name: str) -> Mode:
     if name not in spec.modes:
-        raise UsageError(
-            f"--mode {name}: {spec.name} has no such mode; it has: {', '.join(spec.modes)}"
-        )
+        raise UsageError(f"--mode {name}: {spec.name} has no such mode; it has: {', '.join(spec.modes)}")
     return spec.modes[name]
 
 

@@ -1,21 +1,18 @@
 """Which value wins: flags beat ``DRILL_*`` beat ``drill.toml`` beat the drill's own defaults."""
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import tomli
 
 from harness.catalog.schema import convert
 from harness.model.errors import UsageError
 from harness.model.plan import Setting
 from harness.model.ranks import parse_ranks
 from harness.model.spec import DrillSpec, Parameter, ParameterValue
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 CONFIG = Path("drill.toml")
 
@@ -42,16 +39,14 @@ class Sources:
     config_tables: Mapping[str, Mapping[str, ParameterValue]]
 
     @classmethod
-    def read(
-        cls, flags: Mapping[str, str | None], sets: Sequence[str], config: Path = CONFIG
-    ) -> "Sources":
+    def read(cls, flags: Mapping[str, str | None], sets: Sequence[str], config: Path = CONFIG) -> "Sources":
         """Collect all sources.
 
         Raises:
             UsageError: a ``--set`` without ``=``, or a drill.toml that is not TOML.
         """
         document = _read_toml(config)
-        drills = document.pop("drills", {})
+        drills: Any = document.pop("drills", {})
         if not isinstance(drills, dict) or not all(isinstance(t, dict) for t in drills.values()):
             raise UsageError(f"{config}: drills: allowed are tables such as [drills.fr_hang]")
         if unknown := set(document) - set(OPTIONS):
@@ -143,10 +138,11 @@ def _ranks(text: str, origin: str) -> tuple[int, ...]:
 
 def _read_toml(path: Path) -> dict[str, ParameterValue]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        document: dict[str, ParameterValue] = tomli.loads(path.read_text(encoding="utf-8"))
+        return document
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not TOML: {error}") from None

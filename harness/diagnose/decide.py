@@ -143,6 +143,8 @@ def _never_joined(gathered: Gathered) -> Finding | None:
 
 def _stall(gathered: Gathered) -> Finding | None:
     """A rank that never issued what the others wait in; the stack says in what it sits."""
+    if gathered.still_moving:
+        return None
     for finding in gathered.flight.findings:
         if finding.kind is not Kind.RANK_STALLED:
             continue
@@ -216,6 +218,14 @@ def _healthy(gathered: Gathered) -> Finding | None:
 
 
 def _inconclusive(gathered: Gathered) -> Finding:
+    if gathered.still_moving and gathered.progress:
+        last = max(p.step for p in gathered.progress.values())
+        return Finding(
+            source="decide",
+            kind=Kind.INCONCLUSIVE,
+            confidence=Confidence.POSSIBLE,
+            summary=f"the job was still making steps (last: {last}) when its time was up",
+        )
     missing = gathered.flight.evidence.missing
     lacking = f"; no dump of rank {format_ranks(missing)}" if missing else ""
     symptoms = [e for e in gathered.logs if e.kind != "exception"]

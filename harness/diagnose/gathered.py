@@ -30,11 +30,15 @@ class Gathered:
     complaints: tuple[str, ...]
 
     @property
+    def still_moving(self) -> bool:
+        """The job was looked at since its time was up, not for a stall: who computes is no culprit."""
+        notice = self.manifest.notice if self.manifest else None
+        return notice is not None and notice.startswith("timeout")
+
+    @property
     def empty(self) -> bool:
         """Nothing at all was readable."""
-        return not (
-            self.ranks or self.flight.evidence.tables or self.stacks or self.exits or self.progress
-        )
+        return not (self.ranks or self.flight.evidence.tables or self.stacks or self.exits or self.progress)
 
 
 def gather(root: Path, world_size: int | None = None) -> Gathered:

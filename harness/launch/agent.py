@@ -22,9 +22,9 @@ from torch.distributed.launcher import api
 
 from harness.bundle.codec import write_json
 from harness.bundle.layout import Layout
+from harness.launch.child import run_script
 from harness.launch.request import LaunchRequest
 from harness.model.bundle import Attempt, LauncherRecord, RankExit
-from harness.launch.child import run_script
 from harness.worker.environment import BUNDLE, RankEnvironment
 from harness.worker.lifeline import children_die_with_us, die_with_parent
 from harness.worker.registration import Registration
@@ -103,9 +103,7 @@ class ExitLedger:
                 current.attempt, current.started, current.pids, exits, self._stopping
             )
         try:
-            write_json(
-                self._layout.launcher, LauncherRecord(tuple(self._attempts), outcome, error)
-            )
+            write_json(self._layout.launcher, LauncherRecord(tuple(self._attempts), outcome, error))
         except OSError as failure:
             print(f"launcher.json: {failure.strerror}", file=sys.stderr, flush=True)
 
@@ -115,7 +113,7 @@ def _exit(rank: int, pid: int, code: int, cleanup: bool) -> RankExit:
     return RankExit(rank, pid, code, name, time.time(), cleanup)
 
 
-class RecordingAgent(LocalElasticAgent):  # type: ignore[misc]
+class RecordingAgent(LocalElasticAgent):
     """torch's local agent with a ledger of exits and a pause for the observer."""
 
     layout: Layout
@@ -163,7 +161,11 @@ def run_agent(request: LaunchRequest) -> int:
     os.environ[BUNDLE] = request.bundle
     os.chdir(layout.root)
     ledger = ExitLedger(layout)
-    RecordingAgent.layout, RecordingAgent.hold_s, RecordingAgent.ledger = layout, request.hold_s, ledger
+    RecordingAgent.layout, RecordingAgent.hold_s, RecordingAgent.ledger = (
+        layout,
+        request.hold_s,
+        ledger,
+    )
     config = api.LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -49,7 +49,6 @@ def serve(parent: int) -> None:
 
 def _warm_up() -> None:
     """Pay for torch's imports, the elastic engine's and the symbolizer's start before any fork."""
-    import torch.distributed.launcher.api
 
     import harness.worker.session  # noqa: F401
     from harness.worker.recorder import start_symbolizer

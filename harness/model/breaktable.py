@@ -1,4 +1,4 @@
-"""The calls around a break as a table: one column for the ranks that agree, one for each set that deviates."""
+"""The calls around a break: one column for the ranks that agree, one for each set that deviates."""
 
 from dataclasses import dataclass
 

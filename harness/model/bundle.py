@@ -45,7 +45,7 @@ class RankMap:
 
 @dataclass(frozen=True)
 class RankExit:
-    """How one rank's process ended. `code` is negative for a signal; `cleanup`: stopped by us or its agent."""
+    """How a rank's process ended. `code` is negative for a signal; `cleanup`: stopped by us or its agent."""
 
     rank: int
     pid: int

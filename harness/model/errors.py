@@ -1,9 +1,9 @@
 """Errors that reach a person. Each says what happened, where, what to do, and owns its exit code.
 
-    DrillError
-    ├── UsageError          2   bad arguments, unknown drill, a spec that does not validate
-    ├── PrerequisiteError   4   no such backend, too few GPUs, nothing readable, nowhere to write
-    └── Interrupted       130   Ctrl-C or SIGTERM; ranks stopped, bundle kept
+DrillError
+├── UsageError          2   bad arguments, unknown drill, a spec that does not validate
+├── PrerequisiteError   4   no such backend, too few GPUs, nothing readable, nowhere to write
+└── Interrupted       130   Ctrl-C or SIGTERM; ranks stopped, bundle kept
 """
 
 

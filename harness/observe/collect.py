@@ -65,9 +65,7 @@ class Collector:
         self.writer.rank_map(ranks)
         return ranks
 
-    def _write_stack(
-        self, rank: int, sampling: int, processes: tuple[ProcessSample, ...]
-    ) -> None:
+    def _write_stack(self, rank: int, sampling: int, processes: tuple[ProcessSample, ...]) -> None:
         document = [
             {
                 "pid": p.pid,

@@ -66,9 +66,7 @@ def _start(py_spy: str | None, pid: int) -> "subprocess.Popen[str] | str":
         return f"{py_spy}: {error.strerror}"
 
 
-def _finish(
-    process: "subprocess.Popen[str] | str", deadline: float
-) -> tuple[str | None, str | None]:
+def _finish(process: "subprocess.Popen[str] | str", deadline: float) -> tuple[str | None, str | None]:
     if isinstance(process, str):
         return None, process
     try:

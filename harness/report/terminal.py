@@ -18,7 +18,11 @@ from harness.model.verdict import Outcome, Verdict
 WIDTH = 100
 MAX_FRAMES = 4
 
-_STYLES = {Outcome.PASS: "bold green", Outcome.FAIL: "bold red", Outcome.INCONCLUSIVE: "bold yellow"}
+_STYLES = {
+    Outcome.PASS: "bold green",
+    Outcome.FAIL: "bold red",
+    Outcome.INCONCLUSIVE: "bold yellow",
+}
 
 
 def show_run(console: Console, run: RunResult) -> None:
@@ -46,7 +50,7 @@ def show_diagnosis(console: Console, result: Result) -> None:
     _show_result(console, result)
     diagnosis = result.diagnosis
     for label, lines in (
-        ("evidence", [_citation(c.file, c.line, c.says) for c in diagnosis.evidence[:5]]),
+        ("evidence", [_citation(c.file, c.line, c.says) for c in diagnosis.evidence[:6]]),
         ("ruled out", [f"{r.kind.value}: {r.because}" for r in diagnosis.ruled_out[:3]]),
         ("missing", list(diagnosis.missing_evidence[:4])),
         ("next", list(diagnosis.next_steps[:3])),
@@ -104,11 +108,7 @@ def _stacks(result: Result) -> RenderableType | None:
     accused = (diagnosis.culprits or diagnosis.suspects)[:1]
     peers = [r for r in (*recorded, *result.stacks) if r not in diagnosis.culprits]
     chosen = [*accused, *[r for r in peers if r not in accused][:1]]
-    columns = [
-        (rank, frames)
-        for rank in chosen
-        if (frames := recorded.get(rank) or result.stacks.get(rank))
-    ]
+    columns = [(rank, frames) for rank in chosen if (frames := recorded.get(rank) or result.stacks.get(rank))]
     if not columns:
         return None
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
@@ -147,7 +147,7 @@ def _show_list(console: Console, label: str, lines: Iterable[str]) -> None:
     shown = list(lines)
     if not shown:
         return
-    body = Group(*(Text(line, overflow="ellipsis", no_wrap=True) for line in shown))
+    body = Group(*(Text(line) for line in shown))
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", width=9)
     table.add_column()
@@ -157,7 +157,7 @@ def _show_list(console: Console, label: str, lines: Iterable[str]) -> None:
 
 def _citation(file: str | None, line: int | None, says: str) -> str:
     place = f"{file}:{line}" if line is not None else file
-    return f"{says}  [{place}]" if place else says
+    return f"{place}  {says}" if place else says
 
 
 def _short(path: Path) -> Path:

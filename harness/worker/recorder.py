@@ -31,7 +31,7 @@ def take_dump() -> bytes:
 
     Source: `torch._C._distributed_c10d._dump_fr_trace(includeCollectives, includeStackTraces, onlyActive)`.
     """
-    return bytes(torch._C._distributed_c10d._dump_fr_trace(True, True, False))
+    return bytes(torch._C._distributed_c10d._dump_fr_trace(True, True, False))  # type: ignore[attr-defined]
 
 
 _symbolizer_started = False
@@ -45,7 +45,7 @@ def start_symbolizer() -> None:
     """
     global _symbolizer_started
     if not _symbolizer_started:
-        CapturedTraceback.extract().summary()
+        CapturedTraceback.extract().summary()  # type: ignore[no-untyped-call]
         _symbolizer_started = True
 
 

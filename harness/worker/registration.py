@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import time
+from contextlib import suppress
 
 from harness.bundle.codec import write_json
 from harness.model.bundle import GroupRecord, RankRecord
@@ -44,9 +45,5 @@ class Registration:
     def _write(self) -> None:
         if self._layout is None:
             return
-        try:
-            write_json(
-                self._layout.registration(self._record.attempt, self._record.rank), self._record
-            )
-        except OSError:
-            pass
+        with suppress(OSError):
+            write_json(self._layout.registration(self._record.attempt, self._record.rank), self._record)

@@ -37,7 +37,12 @@ class Signals:
     def step(self, step: int, **fields: SignalValue) -> None:
         """Record one finished step. `fields` are the contract's signal names; step_time_s is measured."""
         now = time.perf_counter()
-        record = {"t": time.time(), "step": step, "rank": self._rank, "step_time_s": now - self._last}
+        record = {
+            "t": time.time(),
+            "step": step,
+            "rank": self._rank,
+            "step_time_s": now - self._last,
+        }
         self._last = now
         if self._fd is None:
             return

@@ -13,9 +13,7 @@ MAX_ROWS = 8
 MAX_COLUMNS = 3
 
 
-def break_table(
-    evidence: FlightEvidence, graph: WaitGraph, finding: Finding
-) -> BreakTable | None:
+def break_table(evidence: FlightEvidence, graph: WaitGraph, finding: Finding) -> BreakTable | None:
     """Rows around `finding.where.seq`: the agreeing ranks first, then each set that deviates."""
     where = finding.where
     if where.seq is None or where.group is None:

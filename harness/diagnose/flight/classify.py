@@ -60,9 +60,7 @@ def classify_tie(one: Stream, other: Stream, index: int, interner: Interner) -> 
     return Kind.COLLECTIVE_TYPE_MISMATCH if kind is Kind.COLLECTIVE_EXTRA else kind
 
 
-def _confirmed_edit(
-    mine: Sequence[Call], theirs: Sequence[Call], before: Sequence[Call]
-) -> Edit | None:
+def _confirmed_edit(mine: Sequence[Call], theirs: Sequence[Call], before: Sequence[Call]) -> Edit | None:
     """The edit after which most calls agree again, or None where nothing later confirms any.
 
     At equal length a substitution wins over a shift, and a short shift over a long one.
@@ -90,9 +88,7 @@ def _overlap(a: Sequence[Call], b: Sequence[Call]) -> int:
 
 
 def _calls(stream: Stream, start: int, stop: int) -> list[Call]:
-    return list(
-        zip(stream.tokens[start:stop].tolist(), stream.sites[start:stop].tolist(), strict=True)
-    )
+    return list(zip(stream.tokens[start:stop].tolist(), stream.sites[start:stop].tolist(), strict=True))
 
 
 def _successors(history: Sequence[Call], call: Call) -> tuple[Call, ...]:

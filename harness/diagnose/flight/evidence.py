@@ -184,9 +184,7 @@ def _settle_last(evidence: FlightEvidence, table: RankTable) -> None:
 def _settle_late(evidence: FlightEvidence, table: RankTable) -> None:
     """gloo's thread retires an operation after `wait()` returned: the next one may be recorded first."""
     for at in np.flatnonzero(table.state[:-1] == State.SCHEDULED).tolist():
-        others = tuple(
-            m for m in evidence.groups[int(table.group[at])].members if m != table.rank
-        )
+        others = tuple(m for m in evidence.groups[int(table.group[at])].members if m != table.rank)
         if _all_agree(evidence, table, at, others, done=True):
             table.state[at] = int(State.DONE)
 

@@ -39,9 +39,7 @@ def short_call(call: Signature | CallSignature) -> str:
 
 def roles(evidence: FlightEvidence) -> list[tuple[int, ...]]:
     """Ranks that should issue the same calls: those at the same position of every group with p2p."""
-    with_p2p = sorted(
-        {int(g) for table in evidence.tables.values() for g in table.group[table.p2p].tolist()}
-    )
+    with_p2p = sorted({int(g) for table in evidence.tables.values() for g in table.group[table.p2p].tolist()})
     by_role: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for rank in sorted(evidence.tables):
         role = tuple(
@@ -53,9 +51,7 @@ def roles(evidence: FlightEvidence) -> list[tuple[int, ...]]:
     return [tuple(ranks) for ranks in by_role.values()]
 
 
-def _diverged(
-    evidence: FlightEvidence, graph: WaitGraph, ranks: tuple[int, ...]
-) -> Iterator[Finding]:
+def _diverged(evidence: FlightEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> Iterator[Finding]:
     inside = set(ranks)
     for role in roles(evidence):
         if inside.isdisjoint(role):
@@ -117,9 +113,7 @@ def _tie(
         source=SOURCE,
         kind=kind,
         confidence=Confidence.POSSIBLE,
-        summary=(
-            f"{sides} disagree at {where.group} seq {where.seq} and no majority says who is odd"
-        ),
+        summary=(f"{sides} disagree at {where.group} seq {where.seq} and no majority says who is odd"),
         suspects=suspects,
         victims=_others(evidence, suspects),
         where=where,
@@ -168,9 +162,7 @@ def _idle(evidence: FlightEvidence, graph: WaitGraph, knot: Knot) -> Finding:
     )
 
 
-def _joined_and_stuck(
-    evidence: FlightEvidence, graph: WaitGraph, knot: Knot
-) -> Iterator[Finding]:
+def _joined_and_stuck(evidence: FlightEvidence, graph: WaitGraph, knot: Knot) -> Iterator[Finding]:
     head = knot.heads[0]
     group = evidence.groups[head.group]
     where = Where(
@@ -208,9 +200,7 @@ def _joined_and_stuck(
             source=SOURCE,
             kind=Kind.GPU_STALLED,
             confidence=_confidence(len(started)),
-            summary=(
-                f"rank {idle[0]}'s {where.op} is enqueued but does not start; its peers' have"
-            ),
+            summary=(f"rank {idle[0]}'s {where.op} is enqueued but does not start; its peers' have"),
             culprits=(idle[0],),
             victims=_others(evidence, (idle[0],)),
             where=where,
@@ -266,9 +256,7 @@ def _where(
     )
 
 
-def _frames(
-    evidence: FlightEvidence, calls: Sequence[tuple[int, int]]
-) -> dict[int, tuple[str, ...]]:
+def _frames(evidence: FlightEvidence, calls: Sequence[tuple[int, int]]) -> dict[int, tuple[str, ...]]:
     """Python frames of calls, innermost first: from the call's own site out to the script."""
     frames: dict[int, tuple[str, ...]] = {}
     for rank, at in calls:
@@ -332,9 +320,7 @@ def _sentence(kind: Kind, who: str, peers: str, where: Where) -> str:
     return f"{who} issued {mine}{by} at {place} where {peers} issued {theirs}"
 
 
-def _chain(
-    evidence: FlightEvidence, graph: WaitGraph, kind: Kind, who: str, where: Where
-) -> tuple[str, ...]:
+def _chain(evidence: FlightEvidence, graph: WaitGraph, kind: Kind, who: str, where: Where) -> tuple[str, ...]:
     links = [f"{who}: {kind.value.replace('_', ' ')} at {where.group} seq {where.seq}"]
     if where.stuck_seq is not None and where.stuck_seq != where.seq:
         links.append(f"-> the next calls pair silently; the break shows at seq {where.stuck_seq}")
@@ -345,9 +331,7 @@ def _chain(
     return tuple(links)
 
 
-def _consequences(
-    evidence: FlightEvidence, graph: WaitGraph, roots: tuple[int, ...]
-) -> Iterator[str]:
+def _consequences(evidence: FlightEvidence, graph: WaitGraph, roots: tuple[int, ...]) -> Iterator[str]:
     """Breadth first from the roots: which group's members wait because of whom."""
     reached = set(roots)
     while True:

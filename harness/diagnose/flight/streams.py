@@ -12,7 +12,7 @@ from harness.diagnose.flight.table import Ints
 
 @dataclass(frozen=True)
 class Stream:
-    """One rank's comparable calls: `tokens` are (group description, signature), `sites` callers, `at` positions."""
+    """One rank's comparable calls: `tokens` number (group label, signature), `at` are table positions."""
 
     rank: int
     tokens: Ints
@@ -58,9 +58,7 @@ def build_streams(evidence: FlightEvidence, ranks: Sequence[int]) -> dict[int, S
         table = evidence.tables[rank]
         start = starts[rank]
         tokens = of_group[table.group[start:]] * width + table.signature[start:]
-        streams[rank] = Stream(
-            rank, tokens, table.site[start:], np.arange(start, len(table), dtype=np.int64)
-        )
+        streams[rank] = Stream(rank, tokens, table.site[start:], np.arange(start, len(table), dtype=np.int64))
     return streams
 
 
@@ -94,11 +92,7 @@ def _tie(streams: dict[int, Stream], seen: list[int], first: int) -> list[Depart
     stayed = tuple(sides.pop(int(streams[reference].tokens[first])))
     left = tuple(sorted(rank for side in sides.values() for rank in side))
     departure = _departure(streams, left, stayed, first)
-    return [
-        Departure(
-            departure.ranks, stayed, reference, departure.index, departure.token_index, tie=True
-        )
-    ]
+    return [Departure(departure.ranks, stayed, reference, departure.index, departure.token_index, tie=True)]
 
 
 def _departure(
@@ -124,9 +118,7 @@ def _first_difference(streams: Sequence[Stream]) -> int | None:
     return min(firsts, default=None)
 
 
-def _common_start(
-    evidence: FlightEvidence, ranks: Sequence[int], of_group: Ints
-) -> dict[int, int]:
+def _common_start(evidence: FlightEvidence, ranks: Sequence[int], of_group: Ints) -> dict[int, int]:
     """For each rank the position of a collective that all hold, by group description and sequence."""
     firsts: list[dict[int, tuple[int, int]]] = []
     for rank in ranks:

@@ -14,8 +14,27 @@ Ints = npt.NDArray[np.int64]
 
 _DECORATORS = ("contextlib", "functools", "typing_extensions")
 _TORCH_PARTS = frozenset(
-    "distributed nn autograd utils optim multiprocessing cuda fx _dynamo _inductor _tensor.py _ops.py "
-    "_compile.py _higher_order_ops testing ao amp export library.py".split()
+    [
+        "distributed",
+        "nn",
+        "autograd",
+        "utils",
+        "optim",
+        "multiprocessing",
+        "cuda",
+        "fx",
+        "_dynamo",
+        "_inductor",
+        "_tensor.py",
+        "_ops.py",
+        "_compile.py",
+        "_higher_order_ops",
+        "testing",
+        "ao",
+        "amp",
+        "export",
+        "library.py",
+    ]
 )
 _NO_PEER = -1
 
@@ -79,7 +98,7 @@ class Interner:
             entry.get("output_dtypes"),
         )
         # Version 2 has no back references: equal values give equal bytes.
-        key = marshal.dumps(raw, 2)
+        key = marshal.dumps(raw, 2)  # type: ignore[arg-type]  # raises ValueError on what it cannot
         known = self._signature_cache.get(key)
         if known is None:
             known = self._intern_signature(_signature(raw))
@@ -96,9 +115,7 @@ class Interner:
 
     def stack(self, frames: Sequence[Mapping[str, object]]) -> int:
         """The number of a Python stack, innermost frame first."""
-        stack = tuple(
-            Site(str(f.get("name")), str(f.get("filename")), _int(f.get("line"))) for f in frames
-        )
+        stack = tuple(Site(str(f.get("name")), str(f.get("filename")), _int(f.get("line"))) for f in frames)
         if not stack:
             return 0
         known = self._stack_ids.get(stack)
@@ -178,7 +195,7 @@ def build_table(rank: int, file: str, dump: Mapping[str, object], interner: Inte
         rows = [_row(entry, interner) for entry in ordered]
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
         raise NotADump(f"a record has a field of the wrong type ({error})") from None
-    columns = np.array([row for row in rows], dtype=np.int64).reshape(len(rows), 9).T
+    columns = np.array(rows, dtype=np.int64).reshape(len(rows), 9).T
     group, seq, p2p, signature, stack, state, record, created, retired = columns
     backend = str(ordered[0].get("profiling_name", "")).partition(":")[0] if ordered else ""
     return RankTable(
@@ -233,9 +250,7 @@ def _signature(raw: tuple[object, ...]) -> Signature:
         left, _, right = words[1].partition("->")
         if left.isdigit() and right.isdigit():
             op, src, dst = words[0], int(left), int(right)
-    return Signature(
-        op, _sizes(in_sizes), _sizes(out_sizes), _words(in_dtypes), _words(out_dtypes), src, dst
-    )
+    return Signature(op, _sizes(in_sizes), _sizes(out_sizes), _words(in_dtypes), _words(out_dtypes), src, dst)
 
 
 def _sizes(value: object) -> tuple[tuple[int, ...], ...]:

@@ -9,8 +9,17 @@ from harness.diagnose.flight.evidence import FlightEvidence
 from harness.diagnose.flight.table import Signature, State
 
 UNEVEN = frozenset(
-    "gather scatter all_to_all alltoall alltoall_base all_to_all_single reduce_scatter_v "
-    "all_gather_v allgather_v".split()
+    [
+        "gather",
+        "scatter",
+        "all_to_all",
+        "alltoall",
+        "alltoall_base",
+        "all_to_all_single",
+        "reduce_scatter_v",
+        "all_gather_v",
+        "allgather_v",
+    ]
 )
 """Operations whose sizes may differ between members by design."""
 
@@ -56,9 +65,7 @@ def find_heads(evidence: FlightEvidence) -> dict[int, Head]:
         pending = np.flatnonzero((table.state != State.DONE) & ~table.p2p)
         if len(pending):
             at = int(pending[0])
-            heads[rank] = Head(
-                rank, at, int(table.group[at]), int(table.seq[at]), int(table.signature[at])
-            )
+            heads[rank] = Head(rank, at, int(table.group[at]), int(table.seq[at]), int(table.signature[at]))
     return heads
 
 
@@ -108,9 +115,7 @@ def _not_arrived(
             if oldest is None or oldest <= seq:
                 yield member
         elif not comparable(mine, evidence.interner.signatures[int(table.signature[at])]) or (
-            member in heads
-            and heads[member].at < at
-            and table.state[at] in (State.SCHEDULED, State.UNKNOWN)
+            member in heads and heads[member].at < at and table.state[at] in (State.SCHEDULED, State.UNKNOWN)
         ):
             yield member
 
@@ -120,9 +125,7 @@ def _awaited(part: Iterable[int], waits_for: Mapping[int, tuple[int, ...]]) -> b
     return any(not members.isdisjoint(targets) for targets in waits_for.values())
 
 
-def _sinks(
-    ranks: Iterable[int], waits_for: Mapping[int, tuple[int, ...]]
-) -> Iterator[frozenset[int]]:
+def _sinks(ranks: Iterable[int], waits_for: Mapping[int, tuple[int, ...]]) -> Iterator[frozenset[int]]:
     """Strongly connected components with no way out (Tarjan's algorithm, without recursion)."""
     components = tuple(_components(sorted(ranks), waits_for))
     home = {rank: i for i, part in enumerate(components) for rank in part}
@@ -131,9 +134,7 @@ def _sinks(
             yield part
 
 
-def _components(
-    ranks: list[int], edges: Mapping[int, tuple[int, ...]]
-) -> Iterator[frozenset[int]]:
+def _components(ranks: list[int], edges: Mapping[int, tuple[int, ...]]) -> Iterator[frozenset[int]]:
     order: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []

@@ -26,7 +26,7 @@ class Exits:
     def all_finished(self) -> bool:
         """Every rank ended with exit code 0."""
         codes = {e.rank: e.code for e in self.attempt.exits}
-        return bool(codes) and set(codes) == set(self.attempt.pids) and not any(codes.values())
+        return set(codes) == set(self.attempt.pids) != set() and set(codes.values()) == {0}
 
 
 def last_exits(record: LauncherRecord | None) -> Exits | None:

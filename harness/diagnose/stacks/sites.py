@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from harness.diagnose.stacks.samples import Frame
 
 _TORCH_COMMUNICATION = ("distributed_c10d.py", "_functional_collectives.py")
-_JOINING = frozenset("init_process_group _new_process_group_helper rendezvous new_group".split())
+_JOINING = frozenset(["init_process_group", "_new_process_group_helper", "rendezvous", "new_group"])
 _LEAVING = frozenset(("destroy_process_group",))
 
 

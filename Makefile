@@ -1,0 +1,35 @@
+# Two commands: `make drill` shows the product, `make test` is what CI runs.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.PHONY: drill test lint types check sweep bench clean
+
+$(BIN)/drill: pyproject.toml ci/constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c ci/constraints.txt -e '.[dev]'
+	touch $@
+
+drill: $(BIN)/drill
+	$(BIN)/drill run fr_hang --culprit 5
+
+test: $(BIN)/drill
+	$(BIN)/python -m pytest -m 'not sweep'
+
+sweep: $(BIN)/drill
+	$(BIN)/python -m pytest -m sweep --timeout 600
+
+lint: $(BIN)/drill
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(BIN)/drill
+	$(BIN)/mypy
+
+check: lint types test
+
+bench: $(BIN)/drill
+	$(BIN)/python benchmarks/spine.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
