@@ -14,9 +14,7 @@ from harness.model.verdict import CHECKS, Outcome
 RIGHT = Diagnosis(
     Kind.COLLECTIVE_SKIPPED, Category.SOFTWARE, Confidence.CERTAIN, "s", culprits=(5,), victims=(0, 1)
 )
-EXPECTED = Expectation(
-    Kind.COLLECTIVE_SKIPPED, ranks=(5,), evidence=("flight_recorder:all",), within_s=10.0
-)
+EXPECTED = Expectation(Kind.COLLECTIVE_SKIPPED, ranks=(5,), evidence=("flight_recorder:all",), within_s=10.0)
 OBSERVED = Observed("stall", (5,), (Injection("fired", 1.0, 5, "skip"),), (), 3.0)
 
 
@@ -63,9 +61,7 @@ def test_each_miss_has_its_outcome(
 def test_an_expected_tie_passes_with_suspects_only() -> None:
     """Suspects that were expected are a pass; a conviction there is not."""
     tie = Expectation(Kind.COLLECTIVE_SIZE_MISMATCH, "suspects", (0, 1))
-    suspects = dataclasses.replace(
-        RIGHT, kind=Kind.COLLECTIVE_SIZE_MISMATCH, culprits=(), suspects=(0, 1)
-    )
+    suspects = dataclasses.replace(RIGHT, kind=Kind.COLLECTIVE_SIZE_MISMATCH, culprits=(), suspects=(0, 1))
     observed = Observed("exit", (1,), (Injection("fired", 1.0, 1, "size"),))
 
     assert judge(suspects, tie, observed).verdict is Outcome.PASS

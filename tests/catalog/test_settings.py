@@ -19,9 +19,7 @@ def test_flags_beat_environment_beat_file_beat_defaults(
     monkeypatch.setenv("DRILL_TIMEOUT", "60")
     monkeypatch.setenv("DRILL_NUMEL", "4096")
 
-    settled = settle(
-        find_drill("fr_hang"), Sources.read({"culprit": "1,2"}, ["numel=8192"], config)
-    )
+    settled = settle(find_drill("fr_hang"), Sources.read({"culprit": "1,2"}, ["numel=8192"], config))
 
     assert settled["culprit"] == Setting((1, 2), "--culprit")
     assert settled["numel"] == Setting(8192, "--set numel")
