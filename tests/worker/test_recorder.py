@@ -57,15 +57,17 @@ def ranks(tmp_path: Path, request: pytest.FixtureRequest) -> "Iterator[list[subp
                 (sys.executable, "-c", "import os\n" + patch + RANK),
                 env=env,
                 stdin=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
         )
     _wait(lambda: '"joined": 1' in _text(layout.registration(0, 0)))
     time.sleep(0.3)
     yield processes
     for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
         process.kill()
-        process.communicate()
+        process.wait()
 
 
 def _text(path: Path) -> str:
@@ -88,7 +90,7 @@ def _entries(path: Path) -> list[dict[str, object]]:
 def test_sigterm_inside_gloo_dumps_and_ends_by_the_signal(
     tmp_path: Path, ranks: "list[subprocess.Popen[bytes]]"
 ) -> None:
-    """Python's handlers do not run while the main thread waits inside gloo; the dump is taken all the same."""
+    """Python's handlers do not run while the main thread waits inside gloo; the dump is taken anyway."""
     ranks[0].send_signal(signal.SIGTERM)
 
     assert ranks[0].wait(timeout=10) == -signal.SIGTERM
