@@ -321,3 +321,19 @@ def test_without_py_spy_the_run_goes_on(tmp_path: Path, tag: str) -> None:
     document = json.loads(done.stdout)
     assert document["diagnosis"]["culprits"] == [5]
     assert any("py-spy is not installed" in m for m in document["diagnosis"]["missing_evidence"])
+
+
+@pytest.mark.ranks
+def test_full_shared_memory_is_said_and_inconclusive(tmp_path: Path, tag: str) -> None:
+    """No semaphore can be made, so no rank starts: exit 3 with the reason, no traceback."""
+    script = 'mount -t tmpfs -o size=64k tmpfs /dev/shm && head -c 64k /dev/zero > /dev/shm/x; exec "$@"'
+    private = ("unshare", "--mount", "bash", "-c", script, "bash")
+    if subprocess.run((*private, "true"), capture_output=True).returncode:
+        pytest.skip("mount namespaces are not permitted here")
+    done = subprocess.run(
+        (*private, *DRILL, "run", "control"), cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+
+    assert done.returncode == 3, (done.stdout, done.stderr)
+    assert "No space left on device" in done.stdout
+    assert "Traceback" not in done.stderr

@@ -107,7 +107,24 @@ def _divergence(gathered: Gathered) -> Finding | None:
     if not findings:
         return None
     convicted = next((f for f in findings if f.culprits), findings[0])
-    return _with_step(convicted, gathered)
+    witnesses = _stack_witnesses(convicted, gathered)
+    stepped = _with_step(convicted, gathered)
+    return dataclasses.replace(stepped, evidence=(*stepped.evidence, *witnesses))
+
+
+def _stack_witnesses(finding: Finding, gathered: Gathered) -> tuple[Citation, ...]:
+    """What the accused and one peer were sampled in: a second witness beside their records."""
+    accused = finding.culprits or finding.suspects
+    peers = [rank for rank in finding.victims if rank in gathered.stacks]
+    cited: list[Citation] = []
+    for rank in (*accused, *peers[:1]):
+        own = gathered.stacks[rank].own if rank in gathered.stacks else None
+        if own is None or not own.main:
+            continue
+        here = position(own.main)
+        inner = f"{here.call} called by " if here.call else ""
+        cited.append(_cite_stack(gathered, rank, f"sampled in {inner}{here.frame or own.main[0]}"))
+    return tuple(cited)
 
 
 def _never_joined(gathered: Gathered) -> Finding | None:
@@ -218,6 +235,14 @@ def _healthy(gathered: Gathered) -> Finding | None:
 
 
 def _inconclusive(gathered: Gathered) -> Finding:
+    if gathered.launcher_error and not gathered.exits:
+        return Finding(
+            source="launcher",
+            kind=Kind.INCONCLUSIVE,
+            confidence=Confidence.POSSIBLE,
+            summary=f"no rank was started: {gathered.launcher_error}",
+            evidence=(Citation("launcher", gathered.launcher_error, "launcher.json"),),
+        )
     if gathered.still_moving and gathered.progress:
         last = max(p.step for p in gathered.progress.values())
         return Finding(

@@ -24,6 +24,7 @@ class Gathered:
     flight: FlightResult
     stacks: Mapping[int, RankStacks]
     exits: Exits | None
+    launcher_error: str | None
     logs: tuple[LogEvent, ...]
     progress: Mapping[int, Progress]
     key_files: tuple[str, ...]
@@ -38,7 +39,14 @@ class Gathered:
     @property
     def empty(self) -> bool:
         """Nothing at all was readable."""
-        return not (self.ranks or self.flight.evidence.tables or self.stacks or self.exits or self.progress)
+        return not (
+            self.ranks
+            or self.flight.evidence.tables
+            or self.stacks
+            or self.exits
+            or self.progress
+            or self.launcher_error
+        )
 
 
 def gather(root: Path, world_size: int | None = None) -> Gathered:
@@ -73,6 +81,7 @@ def gather(root: Path, world_size: int | None = None) -> Gathered:
         flight=flight,
         stacks=stacks,
         exits=exits,
+        launcher_error=record.error if record else None,
         logs=tuple(e for folder in log_folders for e in read_rank_logs(folder, root)),
         progress=read_progress(reader.layout.signals / f"attempt_{attempt}", root),
         key_files=key_files,

@@ -10,7 +10,7 @@ from rich.text import Text
 from harness.diagnose.api import Result
 from harness.experiment import RunResult, Seconds
 from harness.model.breaktable import BreakTable
-from harness.model.diagnosis import Diagnosis
+from harness.model.diagnosis import Citation, Diagnosis
 from harness.model.kinds import Kind
 from harness.model.ranks import format_ranks
 from harness.model.verdict import Outcome, Verdict
@@ -50,7 +50,7 @@ def show_diagnosis(console: Console, result: Result) -> None:
     _show_result(console, result)
     diagnosis = result.diagnosis
     for label, lines in (
-        ("evidence", [_citation(c.file, c.line, c.says) for c in diagnosis.evidence[:6]]),
+        ("evidence", [_citation(c) for c in diagnosis.evidence[:6]]),
         ("ruled out", [f"{r.kind.value}: {r.because}" for r in diagnosis.ruled_out[:3]]),
         ("missing", list(diagnosis.missing_evidence[:4])),
         ("next", list(diagnosis.next_steps[:3])),
@@ -155,9 +155,12 @@ def _show_list(console: Console, label: str, lines: Iterable[str]) -> None:
     console.print(table, width=WIDTH)
 
 
-def _citation(file: str | None, line: int | None, says: str) -> str:
-    place = f"{file}:{line}" if line is not None else file
-    return f"{place}  {says}" if place else says
+def _citation(cited: Citation) -> str:
+    if cited.file is None:
+        return cited.says
+    record = f" record {cited.record}" if cited.record is not None else ""
+    line = f":{cited.line}" if cited.line is not None else ""
+    return f"{cited.file}{line}{record}  {cited.says}"
 
 
 def _short(path: Path) -> Path:

@@ -9,33 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.diagnose.flight.load import NotADump
+from harness.diagnose.frames import is_own_code
 
 Ints = npt.NDArray[np.int64]
 
-_DECORATORS = ("contextlib", "functools", "typing_extensions")
-_TORCH_PARTS = frozenset(
-    [
-        "distributed",
-        "nn",
-        "autograd",
-        "utils",
-        "optim",
-        "multiprocessing",
-        "cuda",
-        "fx",
-        "_dynamo",
-        "_inductor",
-        "_tensor.py",
-        "_ops.py",
-        "_compile.py",
-        "_higher_order_ops",
-        "testing",
-        "ao",
-        "amp",
-        "export",
-        "library.py",
-    ]
-)
 _NO_PEER = -1
 
 
@@ -142,19 +119,7 @@ class Interner:
 
 def caller(stack: Sequence[Site]) -> Site | None:
     """The innermost frame outside torch, contextlib, functools and typing_extensions."""
-    for frame in stack:
-        parts = frame.file.replace("\\", "/").split("/")
-        if parts[-1].removesuffix(".py") not in _DECORATORS and not _inside_torch(parts):
-            return frame
-    return None
-
-
-def _inside_torch(parts: Sequence[str]) -> bool:
-    """Whether a path leads into torch itself, and not into somebody's folder of that name."""
-    return any(
-        part == "torch" and (parts[i - 1].endswith("-packages") or parts[i + 1] in _TORCH_PARTS)
-        for i, part in enumerate(parts[:-1])
-    )
+    return next((frame for frame in stack if is_own_code(frame.file)), None)
 
 
 @dataclass
