@@ -40,6 +40,7 @@ def decide(gathered: Gathered) -> Finding:
         _never_joined,
         _stall,
         _healthy,
+        _suspected,
         _fabric,
     )
     for rule in rules:
@@ -163,15 +164,19 @@ def _stall(gathered: Gathered) -> Finding | None:
     if gathered.still_moving:
         return None
     for finding in gathered.flight.findings:
-        if finding.kind is not Kind.RANK_STALLED:
+        if finding.kind is not Kind.RANK_STALLED or not finding.culprits:
             continue
         (rank,) = finding.culprits
         record = gathered.ranks.get(rank)
         if record is not None and record.finished is not None:
             return _finished_early(finding, rank)
         return _with_stack(_with_step(finding, gathered), rank, gathered)
-    suspected = [f for f in gathered.flight.findings if f.suspects]
-    return suspected[0] if suspected else None
+    return None
+
+
+def _suspected(gathered: Gathered) -> Finding | None:
+    """Ranks that the dumps cannot tell apart."""
+    return next((f for f in gathered.flight.findings if f.suspects), None)
 
 
 def _finished_early(finding: Finding, rank: int) -> Finding:

@@ -1,5 +1,6 @@
 """All evidence of one bundle's last attempt, read by its rooms and not yet weighed."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from harness.bundle.reader import BundleReader
 from harness.diagnose.flight.evidence import Membership
 from harness.diagnose.flight.room import FlightResult, analyse_dumps
+from harness.diagnose.flight.sources import DumpSource, find_dumps
 from harness.diagnose.launcher.exits import Exits, last_exits
 from harness.diagnose.logs.events import LogEvent, read_rank_logs
 from harness.diagnose.signals.progress import Progress, read_progress
@@ -61,11 +63,13 @@ def gather(root: Path, world_size: int | None = None) -> Gathered:
     ranks = {r.rank: r for r in (rank_map.ranks if rank_map else ()) if r.attempt == attempt}
     world = world_size or (manifest.world_size if manifest else None)
     world = world or (rank_map.world_size if rank_map else None)
+    sources, unreadable = _dumps(reader, attempt)
     flight = analyse_dumps(
-        _dump_files(reader.layout.flight_recorder / f"attempt_{attempt}"),
-        root,
+        sources,
         _memberships(ranks),
         world,
+        hang=_stood_still(manifest),
+        complaints=unreadable,
     )
     stacks, complaints = read_sampling(reader.layout.stacks / f"attempt_{attempt}" / "0", root)
     log_folders = sorted(reader.layout.logs.glob(f"*/attempt_{attempt}"))
@@ -89,13 +93,20 @@ def gather(root: Path, world_size: int | None = None) -> Gathered:
     )
 
 
-def _dump_files(folder: Path) -> dict[int, Path]:
-    files: dict[int, Path] = {}
-    for path in folder.iterdir() if folder.is_dir() else ():
-        digits = path.name.rpartition("_")[2]
-        if digits.isdigit() and not path.name.startswith("."):
-            files[int(digits)] = path
-    return files
+def _dumps(reader: BundleReader, attempt: int) -> tuple[list[DumpSource], list[str]]:
+    """The attempt's dumps, named as in the bundle."""
+    folder = reader.layout.flight_recorder / f"attempt_{attempt}"
+    found, complaints = find_dumps([folder]) if folder.is_dir() else ([], [])
+    inside = reader.relative(folder)
+    named = [dataclasses.replace(source, name=f"{inside}/{source.name}") for source in found]
+    return named, [f"{inside}/{complaint}" for complaint in complaints]
+
+
+def _stood_still(manifest: Manifest | None) -> bool | None:
+    """Whether whoever collected saw the job standing still; None where nobody says."""
+    if manifest is None or manifest.notice is None:
+        return None
+    return not manifest.notice.startswith(("timeout", "finished"))
 
 
 def _memberships(ranks: Mapping[int, RankRecord]) -> tuple[Membership, ...]:

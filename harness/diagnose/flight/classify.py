@@ -4,59 +4,62 @@ import dataclasses
 from collections.abc import Sequence
 from enum import Enum
 
+from harness.diagnose.flight.evidence import FlightEvidence
 from harness.diagnose.flight.streams import Stream
-from harness.diagnose.flight.table import Interner, Signature, Site
+from harness.diagnose.flight.table import Signature, Site
 from harness.model.kinds import Kind
 
 Call = tuple[int, int]
 
 LOOKAHEAD = 64
-"""Calls after a departure that are compared; more change nothing and cost time."""
+"""Calls around a departure that are compared; more change nothing and cost time."""
 
 
 class Edit(Enum):
     """How an odd order differs from the peers' order."""
 
     SUBSTITUTED = 0
-    SKIPPED = 1
-    EXTRA = 2
-    BLOCK = 3
+    SWAPPED = 1
+    SKIPPED = 2
+    EXTRA = 3
+    BLOCK = 4
 
 
 _KINDS = {
+    Edit.SWAPPED: Kind.COLLECTIVE_ORDER_MISMATCH,
     Edit.SKIPPED: Kind.COLLECTIVE_SKIPPED,
     Edit.EXTRA: Kind.COLLECTIVE_EXTRA,
     Edit.BLOCK: Kind.MICROBATCH_MISMATCH,
 }
 
 
-def classify(odd: Stream, peers: Stream, index: int, interner: Interner) -> Kind:
+def classify(evidence: FlightEvidence, odd: Stream, peers: Stream, index: int) -> Kind:
     """The kind of break at `index`, seen from `odd`, with `peers` the order that the others kept.
 
-    First edits that later calls confirm; then the peers' next call or a repeat; then the call site.
+    First edits that later calls confirm; then the peers' next call, a repeat, a block that runs once
+    more or once less; then the call site. Whatever concerns a send or a receive is a p2p mismatch.
     """
     mine = _calls(odd, index, index + LOOKAHEAD)
     theirs = _calls(peers, index, index + LOOKAHEAD)
-    edit = _confirmed_edit(mine, theirs, _calls(peers, max(0, index - LOOKAHEAD), index))
-    if edit is Edit.SUBSTITUTED:
-        return _mismatch(mine[0], theirs[0], interner) or Kind.COLLECTIVE_TYPE_MISMATCH
-    if edit is not None:
-        return _KINDS[edit]
-    if not theirs or not mine:
-        return Kind.COLLECTIVE_EXTRA if mine else Kind.COLLECTIVE_SKIPPED
     history = _calls(peers, 0, index)
-    if mine[0] in (*theirs[1:2], *_successors(history, theirs[0])):
-        return Kind.COLLECTIVE_SKIPPED
-    if history and mine[0] == history[-1]:
-        return Kind.COLLECTIVE_EXTRA
-    return _by_site(mine[0], theirs[0], interner)
+    if not mine or not theirs:
+        edit: Edit | None = Edit.EXTRA if mine else Edit.SKIPPED
+    else:
+        edit = _confirmed_edit(mine, theirs, history) or _unconfirmed_edit(mine, theirs, history)
+    if edit is not Edit.BLOCK and _concerns_p2p(evidence, odd, peers, index, edit):
+        return Kind.P2P_MISMATCH
+    if edit is Edit.SUBSTITUTED:
+        return _mismatch(evidence, mine[0], theirs[0]) or Kind.COLLECTIVE_TYPE_MISMATCH
+    return _by_site(evidence, mine[0], theirs[0]) if edit is None else _KINDS[edit]
 
 
-def classify_tie(one: Stream, other: Stream, index: int, interner: Interner) -> Kind:
+def classify_tie(evidence: FlightEvidence, one: Stream, other: Stream, index: int) -> Kind:
     """The kind where no majority says which side is odd: only what holds seen from both sides."""
     if min(len(one), len(other)) <= index:
         return Kind.COLLECTIVE_TYPE_MISMATCH
-    kind = _by_site(one.call(index), other.call(index), interner)
+    if _concerns_p2p(evidence, one, other, index, None):
+        return Kind.P2P_MISMATCH
+    kind = _by_site(evidence, one.call(index), other.call(index))
     return Kind.COLLECTIVE_TYPE_MISMATCH if kind is Kind.COLLECTIVE_EXTRA else kind
 
 
@@ -66,19 +69,39 @@ def _confirmed_edit(mine: Sequence[Call], theirs: Sequence[Call], before: Sequen
     At equal length a substitution wins over a shift, and a short shift over a long one.
     """
     found = [(_overlap(mine[1:], theirs[1:]), 0, Edit.SUBSTITUTED)]
+    if len(mine) > 1 and len(theirs) > 1 and (mine[0], mine[1]) == (theirs[1], theirs[0]):
+        found.append((2 + _overlap(mine[2:], theirs[2:]), 0, Edit.SWAPPED))
     for width in range(1, len(theirs)):
-        edit = Edit.SKIPPED if width == 1 or not _repeats(theirs[:width], before) else Edit.BLOCK
+        edit = Edit.BLOCK if width > 1 and _runs_again(theirs[:width], before, width) else Edit.SKIPPED
         found.append((_overlap(mine, theirs[width:]), -width, edit))
     for width in range(1, len(mine)):
-        edit = Edit.EXTRA if width == 1 or not _repeats(mine[:width], before) else Edit.BLOCK
+        edit = Edit.BLOCK if width > 1 and _runs_again(mine[:width], before, width) else Edit.EXTRA
         found.append((_overlap(mine[width:], theirs), -width, edit))
     length, _, edit = max(found, key=lambda candidate: candidate[:2])
     return edit if length else None
 
 
-def _repeats(block: Sequence[Call], before: Sequence[Call]) -> bool:
-    """Whether the same calls ran just before: a block that repeats is a micro-batch."""
-    return tuple(before[-len(block) :]) == tuple(block)
+def _unconfirmed_edit(mine: Sequence[Call], theirs: Sequence[Call], history: Sequence[Call]) -> Edit | None:
+    """What the history foretells where both sides stand and nothing later was issued."""
+    if mine[0] in (*theirs[1:2], *_successors(history, theirs[0])):
+        return Edit.SKIPPED
+    if history and mine[0] == history[-1]:
+        return Edit.EXTRA
+    widths = range(2, min(LOOKAHEAD, len(history) // 2) + 1)
+    if any(_runs_again(mine, history, width) for width in widths):
+        return Edit.BLOCK
+    if mine[0] in history and any(_runs_again(theirs, history, width) for width in widths):
+        return Edit.BLOCK
+    return None
+
+
+def _runs_again(calls: Sequence[Call], before: Sequence[Call], width: int) -> bool:
+    """Whether `calls` begin the block of `width` calls that has just run twice: one more micro-batch."""
+    block = tuple(before[-width:])
+    if len(block) < width or tuple(before[-2 * width : -width]) != block:
+        return False
+    length = min(len(calls), width)
+    return tuple(calls[:length]) == block[:length] and len(set(block)) > 1
 
 
 def _overlap(a: Sequence[Call], b: Sequence[Call]) -> int:
@@ -99,10 +122,23 @@ def _successors(history: Sequence[Call], call: Call) -> tuple[Call, ...]:
     return ()
 
 
-def _by_site(mine: Call, theirs: Call, interner: Interner) -> Kind:
+def _concerns_p2p(
+    evidence: FlightEvidence, odd: Stream, peers: Stream, index: int, edit: Edit | None
+) -> bool:
+    """Whether the calls that an edit touches include a send or receive."""
+    touched = []
+    if edit is not Edit.SKIPPED and len(odd) > index:
+        touched.append(bool(evidence.tables[odd.rank].p2p[odd.at[index]]))
+    if edit is not Edit.EXTRA and len(peers) > index:
+        touched.append(bool(evidence.tables[peers.rank].p2p[peers.at[index]]))
+    return any(touched)
+
+
+def _by_site(evidence: FlightEvidence, mine: Call, theirs: Call) -> Kind:
     """One odd call at which its rank blocks, decided by who made it."""
-    mismatch = _mismatch(mine, theirs, interner)
-    if mismatch and _same_function(interner.sites[mine[1]], interner.sites[theirs[1]]):
+    mismatch = _mismatch(evidence, mine, theirs)
+    sites = evidence.interner.sites
+    if mismatch and _same_function(sites[mine[1]], sites[theirs[1]]):
         return mismatch
     return Kind.COLLECTIVE_EXTRA
 
@@ -112,36 +148,31 @@ def _same_function(a: Site | None, b: Site | None) -> bool:
     return a is None or b is None or (a.function, a.file) == (b.function, b.file)
 
 
-def _mismatch(mine: Call, theirs: Call, interner: Interner) -> Kind | None:
+def _mismatch(evidence: FlightEvidence, mine: Call, theirs: Call) -> Kind | None:
     """The one thing in which two signatures differ, or None if several do (or the groups)."""
-    width = len(interner.signatures)
+    signatures = evidence.interner.signatures
+    width = len(signatures)
     if mine[0] // width != theirs[0] // width:
         return None
-    a, b = interner.signatures[mine[0] % width], interner.signatures[theirs[0] % width]
+    a, b = signatures[mine[0] % width], signatures[theirs[0] % width]
     differing = [
         kind
-        for kind, part in (
-            (Kind.COLLECTIVE_TYPE_MISMATCH, _op),
-            (Kind.COLLECTIVE_SIZE_MISMATCH, _shape),
-            (Kind.COLLECTIVE_DTYPE_MISMATCH, _dtypes),
+        for kind, differs in (
+            (Kind.COLLECTIVE_TYPE_MISMATCH, a.op != b.op),
+            (
+                Kind.COLLECTIVE_SIZE_MISMATCH,
+                (a.input_sizes, a.output_sizes) != (b.input_sizes, b.output_sizes),
+            ),
+            (
+                Kind.COLLECTIVE_DTYPE_MISMATCH,
+                (a.input_dtypes, a.output_dtypes) != (b.input_dtypes, b.output_dtypes),
+            ),
         )
-        if part(a) != part(b)
+        if differs
     ]
     if differing[:1] == [Kind.COLLECTIVE_TYPE_MISMATCH] and _same_tensor(a, b):
         return Kind.COLLECTIVE_TYPE_MISMATCH
     return differing[0] if len(differing) == 1 else None
-
-
-def _op(s: Signature) -> object:
-    return s.op
-
-
-def _shape(s: Signature) -> object:
-    return s.input_sizes, s.output_sizes
-
-
-def _dtypes(s: Signature) -> object:
-    return s.input_dtypes, s.output_dtypes
 
 
 def _same_tensor(a: Signature, b: Signature) -> bool:

@@ -1,28 +1,15 @@
 """All ranks' tables with groups resolved to members and completion made comparable."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from harness.diagnose.flight.table import Interner, Ints, RankTable, Signature, Site, State
+from harness.diagnose.flight.groups import DEFAULT_GROUP, Group, Membership, resolve_groups
+from harness.diagnose.flight.table import Column, Interner, RankTable, Signature, Site, State
 
-DEFAULT_GROUP = "default_pg"
-
-
-@dataclass(frozen=True)
-class Group:
-    """One process group. `members` are global ranks in group order; empty where nothing says who they are."""
-
-    name: str
-    description: str
-    members: tuple[int, ...]
-
-    @property
-    def label(self) -> str:
-        """The description where there is one, else the name."""
-        return self.description if self.description not in ("", "undefined") else self.name
+__all__ = ["DEFAULT_GROUP", "FlightEvidence", "Group", "Membership", "normalise"]
 
 
 @dataclass
@@ -34,33 +21,42 @@ class FlightEvidence:
     groups: Sequence[Group]
     interner: Interner
     complaints: tuple[str, ...] = ()
-    _index: dict[int, dict[tuple[int, int], int]] = field(default_factory=dict)
+    _index: dict[tuple[int, int], tuple[Column, Column]] = field(default_factory=dict)
 
     @cached_property
     def missing(self) -> tuple[int, ...]:
         """Ranks of the world without a dump."""
         return tuple(sorted(set(range(self.world_size)) - set(self.tables)))
 
+    @cached_property
+    def site_of_stack(self) -> Column:
+        """The site number of each stack number."""
+        return np.array(self.interner.site_of_stack, dtype=np.int32)
+
+    def held(self, rank: int, group: int) -> tuple[Column, Column]:
+        """Sequence numbers and table positions of a rank's collectives in a group, oldest first."""
+        key = (rank, group)
+        if key not in self._index:
+            table = self.tables[rank]
+            at = np.flatnonzero((table.group == group) & ~table.p2p)
+            self._index[key] = (table.seq[at], at)
+        return self._index[key]
+
     def find(self, rank: int, group: int, seq: int) -> int | None:
         """The position of a rank's collective (group, seq) in its table."""
-        if rank not in self._index:
-            table = self.tables[rank]
-            at = np.flatnonzero(~table.p2p)
-            keys = zip(table.group[at].tolist(), table.seq[at].tolist(), strict=True)
-            self._index[rank] = dict(zip(keys, at.tolist(), strict=True))
-        return self._index[rank].get((group, seq))
+        seqs, at = self.held(rank, group)
+        i = int(np.searchsorted(seqs, seq))
+        return int(at[i]) if i < len(seqs) and seqs[i] == seq else None
 
     def oldest(self, rank: int, group: int) -> int | None:
         """The smallest collective sequence number that a rank's ring still holds for a group."""
-        table = self.tables[rank]
-        held = table.seq[(table.group == group) & ~table.p2p]
-        return int(held.min()) if len(held) else None
+        seqs, _ = self.held(rank, group)
+        return int(seqs[0]) if len(seqs) else None
 
     def newest(self, rank: int, group: int) -> int:
         """The last collective that a rank enqueued in a group, 0 if none."""
-        table = self.tables[rank]
-        held = table.seq[(table.group == group) & ~table.p2p]
-        return int(held.max()) if len(held) else 0
+        seqs, _ = self.held(rank, group)
+        return int(seqs[-1]) if len(seqs) else 0
 
     def signature(self, rank: int, at: int) -> Signature:
         """The signature of one entry."""
@@ -68,20 +64,11 @@ class FlightEvidence:
 
     def site(self, rank: int, at: int) -> Site | None:
         """Who made one call."""
-        return self.interner.sites[int(self.tables[rank].site[at])]
+        return self.interner.sites[self.interner.site_of_stack[int(self.tables[rank].stack[at])]]
 
     def stack(self, rank: int, at: int) -> tuple[Site, ...]:
         """The Python stack of one call, innermost first."""
         return self.interner.stacks[int(self.tables[rank].stack[at])]
-
-
-@dataclass(frozen=True)
-class Membership:
-    """A group as some source outside the dumps knows it (ranks.json)."""
-
-    name: str
-    description: str
-    members: tuple[int, ...]
 
 
 def normalise(
@@ -91,16 +78,16 @@ def normalise(
     world_size: int | None = None,
     complaints: tuple[str, ...] = (),
 ) -> FlightEvidence:
-    """Resolve groups to members and gloo's `retired` to states.
+    """Resolve groups to members, coalesced calls to sets, and gloo's `retired` to states.
 
     `world_size` is taken from the caller, else from the memberships, else from the dumps: the largest
     pg_config of the default group, or the highest rank that left a dump.
     """
     by_rank = {table.rank: table for table in tables}
     world = world_size or _world_size(by_rank.values(), memberships)
-    groups, remap = _resolve_groups(by_rank, interner, memberships, world)
-    for rank, table in by_rank.items():
-        table.group = np.array(remap[rank], dtype=np.int64)[table.group]
+    groups = resolve_groups(by_rank, interner, memberships, world)
+    for table in by_rank.values():
+        _merge_coalesced(table, interner)
     evidence = FlightEvidence(world, by_rank, groups, interner, complaints)
     gloo = [table for table in by_rank.values() if table.backend == "gloo"]
     for table in gloo:
@@ -119,58 +106,49 @@ def _world_size(tables: Iterable[RankTable], memberships: Sequence[Membership]) 
     return max(sizes, default=0)
 
 
-def _resolve_groups(
-    tables: Mapping[int, RankTable],
-    interner: Interner,
-    memberships: Sequence[Membership],
-    world: int,
-) -> tuple[list[Group], dict[int, list[int]]]:
-    """Global groups, and for each rank the global number of each interned (name, description)."""
-    groups: list[Group] = []
-    numbers: dict[Group, int] = {}
-    remap: dict[int, list[int]] = {}
-    users: dict[tuple[str, str], list[int]] = {}
-    for rank, table in tables.items():
-        for local in np.unique(table.group).tolist():
-            users.setdefault(interner.groups[local], []).append(rank)
-    for rank, table in tables.items():
-        remap[rank] = [-1] * len(interner.groups)
-        for local in np.unique(table.group).tolist():
-            name, description = interner.groups[local]
-            members = _members_of(rank, table, name, description, memberships, world)
-            if not members and len(tables) == world:
-                members = tuple(sorted(users[name, description]))
-            group = Group(name, description, members)
-            if group not in numbers:
-                numbers[group] = len(groups)
-                groups.append(group)
-            remap[rank][local] = numbers[group]
-    return groups, remap
+def _merge_coalesced(table: RankTable, interner: Interner) -> None:
+    """Collectives that share one sequence number were issued as a set: one row with a set's signature."""
+    if len(table) < 2:
+        return
+    same = (
+        (table.seq[1:] == table.seq[:-1])
+        & (table.group[1:] == table.group[:-1])
+        & ~table.p2p[1:]
+        & ~table.p2p[:-1]
+    )
+    if not same.any():
+        return
+    starts = np.concatenate(([True], ~same))
+    first = np.flatnonzero(starts)
+    last = np.append(first[1:], len(table)) - 1
+    signature, state = table.signature[first].copy(), table.state[first].copy()
+    for i in np.flatnonzero(last > first).tolist():
+        part = table.signature[first[i] : last[i] + 1].tolist()
+        signature[i] = interner.signature(_as_set([interner.signatures[s] for s in part]))
+        state[i] = table.state[first[i] : last[i] + 1].max()
+    for name in ("group", "seq", "p2p", "stack", "record", "created_ns", "retired"):
+        setattr(table, name, getattr(table, name)[first])
+    table.signature, table.state = signature, state
 
 
-def _members_of(
-    rank: int,
-    table: RankTable,
-    name: str,
-    description: str,
-    memberships: Sequence[Membership],
-    world: int,
-) -> tuple[int, ...]:
-    if description == DEFAULT_GROUP:
-        return tuple(range(world))
-    for known in memberships:
-        if (known.name, known.description) == (name, description) and rank in known.members:
-            return known.members
-    stated = table.members.get((name, description), ())
-    return stated if rank in stated else ()
+def _as_set(parts: list[Signature]) -> Signature:
+    ordered = sorted(parts, key=lambda s: (s.op, s.input_sizes, s.output_sizes, s.input_dtypes))
+    return replace(
+        ordered[0],
+        op="+".join(dict.fromkeys(s.op for s in ordered)),
+        input_sizes=tuple(x for s in ordered for x in s.input_sizes),
+        output_sizes=tuple(x for s in ordered for x in s.output_sizes),
+        input_dtypes=tuple(x for s in ordered for x in s.input_dtypes),
+        output_dtypes=tuple(x for s in ordered for x in s.output_dtypes),
+    )
 
 
-def _retired_but_last(table: RankTable) -> Ints:
+def _retired_but_last(table: RankTable) -> Column:
     """gloo: done when retired, but the last entry's retirement is no proof (its wait may have raised)."""
-    state = np.where(table.retired, int(State.DONE), table.state)
+    state = np.where(table.retired, int(State.DONE), table.state).astype(np.int8)
     if len(state) and table.retired[-1]:
         state[-1] = int(State.UNKNOWN)
-    return state.astype(np.int64)
+    return state
 
 
 def _settle_last(evidence: FlightEvidence, table: RankTable) -> None:
@@ -184,7 +162,8 @@ def _settle_last(evidence: FlightEvidence, table: RankTable) -> None:
 def _settle_late(evidence: FlightEvidence, table: RankTable) -> None:
     """gloo's thread retires an operation after `wait()` returned: the next one may be recorded first."""
     for at in np.flatnonzero(table.state[:-1] == State.SCHEDULED).tolist():
-        others = tuple(m for m in evidence.groups[int(table.group[at])].members if m != table.rank)
+        members = evidence.groups[int(table.group[at])].members
+        others = tuple(m for m in members if m != table.rank)
         if _all_agree(evidence, table, at, others, done=True):
             table.state[at] = int(State.DONE)
 

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
+from harness.diagnose.flight.age import is_hang
 from harness.diagnose.flight.classify import classify, classify_tie
 from harness.diagnose.flight.evidence import FlightEvidence
-from harness.diagnose.flight.streams import Departure, Stream, build_streams, find_departures
+from harness.diagnose.flight.streams import Departure, StreamSet
 from harness.diagnose.flight.table import Signature, State
 from harness.diagnose.flight.waits import Head, Knot, WaitGraph
 from harness.model.diagnosis import CallSignature, Citation, RuledOut, Where
@@ -13,21 +16,30 @@ from harness.model.kinds import Confidence, Kind
 from harness.model.ranks import format_ranks
 
 SOURCE = "flight_recorder"
+OWN_PAST_CALLS = 3
+"""Earlier calls at one site that a tie needs before a side is held against its own past (DIAGNOSIS)."""
 
 
-def find_all(evidence: FlightEvidence, graph: WaitGraph) -> list[Finding]:
-    """All findings, the one that explains the block first."""
+def find_all(evidence: FlightEvidence, graph: WaitGraph, hang: bool | None = None) -> tuple[Finding, ...]:
+    """All findings, convictions first.
+
+    `hang` is what is known from elsewhere of whether the job stood still; None leaves it to the clocks
+    in the dumps.
+    """
     found: list[Finding] = []
+    idle = [knot for knot in graph.knots if knot.idle]
     for knot in graph.knots:
         if knot.idle:
-            found.append(_idle(evidence, graph, knot))
-        elif all(not graph.waits_for.get(rank) for rank in knot.ranks):
-            found.extend(_joined_and_stuck(evidence, graph, knot))
+            continue
+        if any(graph.waits_for.get(rank) for rank in knot.ranks):
+            found.extend(_diverged(evidence, graph, knot))
         else:
-            found.extend(_diverged(evidence, graph, knot.ranks))
+            found.extend(_joined_and_stuck(evidence, graph, knot))
+    if idle:
+        found.append(_idle(evidence, graph, idle, hang))
     if not graph.heads:
-        found.extend(_diverged(evidence, graph, tuple(evidence.tables)))
-    return found
+        found.extend(_departures(evidence, graph, tuple(evidence.tables)))
+    return tuple(sorted(found, key=lambda f: (not f.culprits, not f.suspects, f.kind is Kind.INCONCLUSIVE)))
 
 
 def short_call(call: Signature | CallSignature) -> str:
@@ -51,17 +63,28 @@ def roles(evidence: FlightEvidence) -> list[tuple[int, ...]]:
     return [tuple(ranks) for ranks in by_role.values()]
 
 
-def _diverged(evidence: FlightEvidence, graph: WaitGraph, ranks: tuple[int, ...]) -> Iterator[Finding]:
+def _diverged(evidence: FlightEvidence, graph: WaitGraph, knot: Knot) -> list[Finding]:
+    """A mismatch or a circle of heads: where the streams parted, else all of the knot as suspects."""
+    found = list(_departures(evidence, graph, knot.ranks))
+    if any(finding.culprits for finding in found):
+        return [finding for finding in found if finding.culprits]
+    return found or [_undecided(evidence, graph, knot)]
+
+
+def _departures(
+    evidence: FlightEvidence, graph: WaitGraph, ranks: Sequence[int], sisters_needed: int = 1
+) -> Iterator[Finding]:
+    """The first departure of each role inside `ranks`."""
     inside = set(ranks)
     for role in roles(evidence):
         if inside.isdisjoint(role):
             continue
-        streams = build_streams(evidence, role)
-        for departure in find_departures(streams):
+        streams = StreamSet(evidence, role)
+        for departure in streams.departures():
             if departure.tie and not inside.isdisjoint((*departure.ranks, *departure.sisters)):
                 yield _tie(evidence, graph, streams, departure)
                 break
-            if not inside.isdisjoint(departure.ranks):
+            if not inside.isdisjoint(departure.ranks) and len(departure.sisters) >= sisters_needed:
                 yield _departed(evidence, graph, streams, departure)
                 break
 
@@ -69,11 +92,11 @@ def _diverged(evidence: FlightEvidence, graph: WaitGraph, ranks: tuple[int, ...]
 def _departed(
     evidence: FlightEvidence,
     graph: WaitGraph,
-    streams: dict[int, Stream],
+    streams: StreamSet,
     departure: Departure,
 ) -> Finding:
     odd, peers = streams[departure.ranks[0]], streams[departure.reference]
-    kind = classify(odd, peers, departure.index, evidence.interner)
+    kind = classify(evidence, odd, peers, departure.index)
     sisters = len(departure.sisters)
     where = _where(evidence, graph, streams, departure)
     names = format_ranks(departure.ranks)
@@ -101,12 +124,15 @@ def _departed(
 def _tie(
     evidence: FlightEvidence,
     graph: WaitGraph,
-    streams: dict[int, Stream],
+    streams: StreamSet,
     departure: Departure,
 ) -> Finding:
     odd, peers = streams[departure.ranks[0]], streams[departure.reference]
-    kind = classify_tie(odd, peers, departure.index, evidence.interner)
+    kind = classify_tie(evidence, odd, peers, departure.index)
     where = _where(evidence, graph, streams, departure)
+    odd_side = _departs_from_its_past(evidence, streams, departure)
+    if odd_side is not None:
+        return _departed(evidence, graph, streams, odd_side)
     sides = f"ranks {format_ranks(departure.ranks)} and {format_ranks(departure.sisters)}"
     suspects = tuple(sorted((*departure.ranks, *departure.sisters)))
     return Finding(
@@ -122,43 +148,126 @@ def _tie(
     )
 
 
-def _idle(evidence: FlightEvidence, graph: WaitGraph, knot: Knot) -> Finding:
-    (rank,) = knot.ranks
-    waiting = sorted(r for r, targets in graph.waits_for.items() if rank in targets)
-    head = graph.heads[waiting[0]]
+def _departs_from_its_past(
+    evidence: FlightEvidence, streams: StreamSet, departure: Departure
+) -> Departure | None:
+    """A tie is decided only where exactly one side departs from its own earlier calls at one site."""
+    sides = (departure.ranks, departure.sisters)
+    if any(len(streams[side[0]]) <= departure.index for side in sides):
+        return None
+    sites = {int(streams[side[0]].sites[departure.index]) for side in sides}
+    if len(sites) > 1 or sites == {0}:
+        return None
+    departs = []
+    for side in sides:
+        stream = streams[side[0]]
+        earlier = stream.tokens[: departure.index][stream.sites[: departure.index] == sites.pop()]
+        sites = {int(stream.sites[departure.index])}
+        if len(earlier) < OWN_PAST_CALLS or len(np.unique(earlier)) > 1:
+            return None
+        departs.append(bool(earlier[0] != stream.tokens[departure.index]))
+    if departs == [True, False]:
+        return Departure(*sides, departure.sisters[0], departure.index, departure.token_index)
+    if departs == [False, True]:
+        return Departure(sides[1], sides[0], departure.ranks[0], departure.index, departure.token_index)
+    return None
+
+
+def _undecided(evidence: FlightEvidence, graph: WaitGraph, knot: Knot) -> Finding:
+    """Heads that wait in a circle and no departure that explains it: everybody in it is a suspect."""
+    head = knot.heads[0]
     group = evidence.groups[head.group]
-    newest = evidence.newest(rank, head.group)
-    op = evidence.interner.signatures[head.signature].op
+    p2p = any(h.p2p for h in knot.heads)
+    kind = Kind.P2P_MISMATCH if p2p else Kind.COLLECTIVE_ORDER_MISMATCH
+    if len({(h.group, h.seq) for h in knot.heads}) == 1:
+        kind = Kind.COLLECTIVE_TYPE_MISMATCH
+    calls = {h.rank: _call(evidence, h.rank, h.at) for h in knot.heads[:4]}
     return Finding(
         source=SOURCE,
-        kind=Kind.RANK_STALLED,
-        confidence=_confidence(len(waiting)),
+        kind=kind,
+        confidence=Confidence.POSSIBLE,
         summary=(
-            f"rank {rank} never issued {op}, {group.label} seq {head.seq}, "
-            f"in which ranks {format_ranks(waiting)} wait"
+            f"ranks {format_ranks(knot.ranks)} wait for one another and nothing says who is odd: "
+            + ", ".join(f"rank {r} in {short_call(c)}" for r, c in calls.items())
         ),
-        culprits=(rank,),
-        victims=_others(evidence, (rank,)),
+        suspects=knot.ranks,
+        victims=_others(evidence, knot.ranks),
         where=Where(
             group=group.label,
             group_ranks=group.members,
-            group_rank=group.members.index(rank) if rank in group.members else None,
             seq=head.seq,
             stuck_seq=head.seq,
-            op=op,
-            expected=_call(evidence, head.rank, head.at),
-            frames=_frames(evidence, ((head.rank, head.at),)),
+            op=calls[head.rank].op,
+            found=calls,
+            frames=_frames(evidence, [(h.rank, h.at) for h in knot.heads[:4]]),
         ),
+        evidence=tuple(
+            _cite(evidence, h.rank, h.at, f"stands at {short_call(calls[h.rank])}") for h in knot.heads[:4]
+        ),
+    )
+
+
+def _idle(evidence: FlightEvidence, graph: WaitGraph, knots: Sequence[Knot], hang: bool | None) -> Finding:
+    """Ranks with nothing pending for whom others wait: stalled or gone, or just computing."""
+    ranks = tuple(sorted(rank for knot in knots for rank in knot.ranks))
+    waiting = sorted(
+        (r for r, targets in graph.waits_for.items() if not set(ranks).isdisjoint(targets)),
+        key=lambda r: (-len(evidence.groups[graph.heads[r].group].members), r),
+    )
+    head = graph.heads[waiting[0]]
+    stands = hang if hang is not None else is_hang(evidence, [graph.heads[r] for r in waiting])
+    group = evidence.groups[head.group]
+    op = evidence.interner.signatures[head.signature].op
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
+    where = Where(
+        group=group.label,
+        group_ranks=group.members,
+        group_rank=group.members.index(ranks[0]) if ranks[0] in group.members else None,
+        seq=head.seq,
+        stuck_seq=head.seq,
+        op=op,
+        expected=_call(evidence, head.rank, head.at),
+        frames=_frames(evidence, ((head.rank, head.at),)),
+    )
+    if stands is False:
+        return Finding(
+            source=SOURCE,
+            kind=Kind.HEALTHY,
+            confidence=Confidence.LIKELY,
+            summary=(
+                f"a snapshot of a job that runs: {who} just computes, "
+                f"ranks {format_ranks(waiting)} have not waited long in {op}"
+            ),
+            where=where,
+            evidence=(_cite(evidence, head.rank, head.at, f"waits in {op}, not for long"),),
+        )
+    convicted = len(ranks) == 1 and stands is True
+    return Finding(
+        source=SOURCE,
+        kind=Kind.RANK_STALLED,
+        confidence=_confidence(len(waiting)) if convicted else Confidence.POSSIBLE,
+        summary=(
+            f"{who} never issued {op}, {group.label} seq {head.seq}, "
+            f"in which ranks {format_ranks(waiting)} wait"
+        ),
+        culprits=ranks if convicted else (),
+        suspects=() if convicted else ranks,
+        victims=_others(evidence, ranks),
+        where=where,
         evidence=(
-            Citation(
-                SOURCE,
-                f"rank {rank}'s last call in {group.label} is seq {newest}; nothing is pending",
-                evidence.tables[rank].file,
-                rank=rank,
+            *(
+                Citation(
+                    SOURCE,
+                    f"rank {rank}'s last call in {group.label} is seq "
+                    f"{evidence.newest(rank, head.group)}; nothing is pending",
+                    evidence.tables[rank].file,
+                    rank=rank,
+                )
+                for rank in ranks[:3]
             ),
             _cite(evidence, head.rank, head.at, f"waits in {op}, seq {head.seq}"),
         ),
-        chain=(f"rank {rank} does not arrive", *_consequences(evidence, graph, (rank,))),
+        chain=(f"{who} does not arrive", *_consequences(evidence, graph, ranks)),
     )
 
 
@@ -177,6 +286,10 @@ def _joined_and_stuck(evidence: FlightEvidence, graph: WaitGraph, knot: Knot) ->
     absent = graph.missing.get(head.rank, ())
     if absent:
         sole = len(absent) == 1
+        departed = list(_departures(evidence, graph, knot.ranks, sisters_needed=2))
+        if any(finding.culprits for finding in departed):
+            yield from (finding for finding in departed if finding.culprits)
+            return
         yield Finding(
             source=SOURCE,
             kind=Kind.INCONCLUSIVE,
@@ -192,7 +305,14 @@ def _joined_and_stuck(evidence: FlightEvidence, graph: WaitGraph, knot: Knot) ->
             chain=(f"rank {format_ranks(absent)} may not have arrived",) if sole else (),
         )
         return
+    if head.p2p:
+        yield _stuck_pair(evidence, graph, knot, where)
+        return
     members = [m for m in group.members if m in evidence.tables]
+    done = [m for m in members if _state(evidence, m, head) is State.DONE]
+    if done:
+        yield _holders(evidence, members, done, head, where)
+        return
     started = [m for m in members if _state(evidence, m, head) is State.STARTED]
     idle = [m for m in members if _state(evidence, m, head) is State.SCHEDULED]
     if started and len(idle) == 1:
@@ -221,6 +341,50 @@ def _joined_and_stuck(evidence: FlightEvidence, graph: WaitGraph, knot: Knot) ->
     )
 
 
+def _stuck_pair(evidence: FlightEvidence, graph: WaitGraph, knot: Knot, where: Where) -> Finding:
+    """A send and its receive were both issued, agree, and do not complete."""
+    head = knot.heads[0]
+    peer = graph.pairs.peer(head.rank, head.at)
+    both = tuple(sorted({head.rank, *((peer,) if peer is not None else ())}))
+    return Finding(
+        source=SOURCE,
+        kind=Kind.FABRIC_STALLED,
+        confidence=Confidence.POSSIBLE,
+        summary=(
+            f"the {where.op} between ranks {format_ranks(both)} was issued on both sides, agrees, and "
+            "does not complete"
+        ),
+        victims=tuple(sorted(evidence.tables)),
+        where=where,
+        evidence=(_cite(evidence, head.rank, head.at, "issued on both sides, not complete"),),
+    )
+
+
+def _holders(
+    evidence: FlightEvidence, members: list[int], done: list[int], head: Head, where: Where
+) -> Finding:
+    """Some members completed a call that others still hold: the holders are suspects."""
+    holders = tuple(sorted(set(members) - set(done)))
+    gloo = evidence.tables[head.rank].backend == "gloo"
+    return Finding(
+        source=SOURCE,
+        # gloo has no kernels: there only a lost message or a late book-keeper looks like this.
+        kind=Kind.INCONCLUSIVE if gloo else Kind.GPU_STALLED,
+        confidence=Confidence.POSSIBLE,
+        summary=(
+            f"ranks {format_ranks(done)} completed {where.op}, {where.group} seq {where.seq}, "
+            f"that rank {format_ranks(holders)} still holds"
+        ),
+        suspects=holders,
+        victims=_others(evidence, holders),
+        where=where,
+        evidence=(
+            _cite(evidence, head.rank, head.at, "not complete"),
+            Citation(SOURCE, f"rank {done[0]}: complete", evidence.tables[done[0]].file, rank=done[0]),
+        ),
+    )
+
+
 def _state(evidence: FlightEvidence, rank: int, head: Head) -> State | None:
     at = evidence.find(rank, head.group, head.seq)
     return None if at is None else State(int(evidence.tables[rank].state[at]))
@@ -229,7 +393,7 @@ def _state(evidence: FlightEvidence, rank: int, head: Head) -> State | None:
 def _where(
     evidence: FlightEvidence,
     graph: WaitGraph,
-    streams: dict[int, Stream],
+    streams: StreamSet,
     departure: Departure,
 ) -> Where:
     peers = streams[departure.reference]
@@ -287,9 +451,7 @@ def _cite(evidence: FlightEvidence, rank: int, at: int, says: str) -> Citation:
     return Citation(SOURCE, f"rank {rank}: {says}", table.file, record=record, rank=rank)
 
 
-def _cite_both(
-    evidence: FlightEvidence, streams: dict[int, Stream], departure: Departure
-) -> tuple[Citation, ...]:
+def _cite_both(evidence: FlightEvidence, streams: StreamSet, departure: Departure) -> tuple[Citation, ...]:
     cited: list[Citation] = []
     for rank in (*departure.ranks, *departure.sisters[:3]):
         stream = streams[rank]

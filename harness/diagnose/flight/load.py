@@ -5,8 +5,8 @@ import json
 import pickle
 from typing import NoReturn
 
-MAX_DUMP_BYTES = 1 << 30
-"""A 20000-entry dump is some 5 MB; a gigabyte is not a dump."""
+MAX_DUMP_BYTES = 1 << 28
+"""A 20000-entry dump is some 5 to 20 MB; a quarter of a gigabyte is not a dump."""
 
 
 class NotADump(ValueError):

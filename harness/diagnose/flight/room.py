@@ -1,14 +1,14 @@
 """The room's door: dump files in, findings and a table out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness.diagnose.flight.breaktable import break_table
 from harness.diagnose.flight.evidence import FlightEvidence, Membership, normalise
 from harness.diagnose.flight.findings import find_all
-from harness.diagnose.flight.load import NotADump, load_dump
-from harness.diagnose.flight.table import Interner, RankTable, build_table
+from harness.diagnose.flight.parallel import load_tables
+from harness.diagnose.flight.sources import DumpSource
+from harness.diagnose.flight.table import RankTable
 from harness.diagnose.flight.waits import WaitGraph, build_graph
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import RankState, Where
@@ -62,23 +62,19 @@ class FlightResult:
 
 
 def analyse_dumps(
-    files: Mapping[int, Path],
-    root: Path,
+    sources: Sequence[DumpSource],
     memberships: Sequence[Membership] = (),
     world_size: int | None = None,
+    hang: bool | None = None,
+    complaints: Sequence[str] = (),
 ) -> FlightResult:
-    """Analyse one dump a rank. Files that are no dumps end up in `evidence.complaints`, a line each."""
-    interner = Interner()
-    tables: list[RankTable] = []
-    complaints: list[str] = []
-    for rank, path in sorted(files.items()):
-        name = str(path.relative_to(root))
-        try:
-            tables.append(build_table(rank, name, load_dump(path.read_bytes()), interner))
-        except NotADump as error:
-            complaints.append(f"{name}: {error}")
-        except OSError as error:
-            complaints.append(f"{name}: {error.strerror}")
-    evidence = normalise(tables, interner, memberships, world_size, tuple(complaints))
+    """Analyse one dump a rank. Files that are no dumps end up in `evidence.complaints`, a line each.
+
+    `hang` is what is known from elsewhere of whether the job stood still (see `find_all`).
+    """
+    loaded = load_tables(sources)
+    evidence = normalise(
+        loaded.tables, loaded.interner, memberships, world_size, (*complaints, *loaded.complaints)
+    )
     graph = build_graph(evidence)
-    return FlightResult(evidence, graph, tuple(find_all(evidence, graph)))
+    return FlightResult(evidence, graph, find_all(evidence, graph, hang))

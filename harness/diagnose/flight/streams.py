@@ -1,23 +1,30 @@
 """Where the streams of like ranks parted: each rank's recorded order against the others'."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from harness.diagnose.flight.evidence import FlightEvidence
-from harness.diagnose.flight.table import Ints
+from harness.diagnose.flight.table import Column, State
+
+PERMUTATION_LIMIT = 8
+"""Completed calls that run-ahead may have issued in another order, at most."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stream:
-    """One rank's comparable calls: `tokens` number (group label, signature), `at` are table positions."""
+    """One rank's comparable calls: `tokens` number (group label, signature), `at` are table positions.
+
+    `bare` are tokens without sizes and `sites` callers; all have one length.
+    """
 
     rank: int
-    tokens: Ints
-    sites: Ints
-    at: Ints
+    tokens: Column
+    bare: Column
+    sites: Column
+    at: Column
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -25,6 +32,12 @@ class Stream:
     def call(self, i: int) -> tuple[int, int]:
         """Token and site of one call."""
         return int(self.tokens[i]), int(self.sites[i])
+
+    def without(self, start: int, count: int) -> "Stream":
+        """The stream with some calls left out."""
+        keep = np.ones(len(self), dtype=bool)
+        keep[start : start + count] = False
+        return Stream(self.rank, self.tokens[keep], self.bare[keep], self.sites[keep], self.at[keep])
 
 
 @dataclass(frozen=True)
@@ -44,103 +57,240 @@ class Departure:
     tie: bool = False
 
 
-def build_streams(evidence: FlightEvidence, ranks: Sequence[int]) -> dict[int, Stream]:
-    """Streams of `ranks`, cut to start at a collective that all of them still hold."""
-    descriptions: dict[str, int] = {}
-    of_group = np.array(
-        [descriptions.setdefault(g.label, len(descriptions)) for g in evidence.groups] or [0],
-        dtype=np.int64,
-    )
-    streams: dict[int, Stream] = {}
-    starts = _common_start(evidence, ranks, of_group)
-    width = len(evidence.interner.signatures)
+class StreamSet:
+    """Streams of the ranks of one role, cut to start at a collective that all of them still hold."""
+
+    def __init__(self, evidence: FlightEvidence, ranks: Sequence[int]) -> None:
+        self._evidence = evidence
+        self.labels: list[str] = []
+        numbers = {rank: self._label_numbers(rank) for rank in ranks}
+        starts = _common_start(evidence, ranks, numbers)
+        self.streams = {rank: self._stream(rank, numbers[rank], starts[rank]) for rank in ranks}
+
+    def __getitem__(self, rank: int) -> Stream:
+        return self.streams[rank]
+
+    def departures(self) -> Iterator[Departure]:
+        """All departures from the majority's order, earliest first; stops at a tie."""
+        active = sorted(self.streams)
+        while len(active) > 1:
+            first = self._first_difference(active)
+            if first is None:
+                return
+            seen = [r for r in active if len(self[r]) > first]
+            if self._harmless(seen, first):
+                continue
+            votes = Counter(int(self[r].tokens[first]) for r in seen)
+            ((token, count),) = votes.most_common(1)
+            if count * 2 <= len(seen):
+                yield self._tie(seen, first)
+                return
+            stayed = tuple(r for r in seen if self[r].tokens[first] == token)
+            sides: dict[int, list[int]] = {}
+            for rank in seen:
+                if self[rank].tokens[first] != token:
+                    sides.setdefault(int(self[rank].tokens[first]), []).append(rank)
+            for left in sides.values():
+                yield self._departure(tuple(left), stayed, first)
+            active = [r for r in active if r not in seen or r in stayed]
+
+    def _label_numbers(self, rank: int) -> Column:
+        """For each group number the number of its label: sisters share one, by description or by order."""
+        groups = self._evidence.groups
+        numbers = np.zeros(len(groups) or 1, dtype=np.int32)
+        table = self._evidence.tables[rank]
+        used, firsts = np.unique(table.group, return_index=True)
+        nameless: Counter[int] = Counter()
+        for number in used[np.argsort(firsts)].tolist():
+            group = groups[number]
+            label = group.description
+            if not group.described:
+                label = f"?{len(group.members)}:{nameless[len(group.members)]}"
+                nameless[len(group.members)] += 1
+            if label not in self.labels:
+                self.labels.append(label)
+            numbers[number] = self.labels.index(label)
+        return numbers
+
+    def _stream(self, rank: int, numbers: Column, start: int) -> Stream:
+        table = self._evidence.tables[rank]
+        width = len(self._evidence.interner.signatures)
+        labels = numbers[table.group[start:]].astype(np.int32)
+        signatures = table.signature[start:]
+        bare = _bare_signatures(self._evidence)
+        return Stream(
+            rank,
+            labels * width + signatures,
+            labels * width + bare[signatures],
+            self._evidence.site_of_stack[table.stack[start:]],
+            np.arange(start, len(table), dtype=np.int32),
+        )
+
+    def _first_difference(self, ranks: Sequence[int]) -> int | None:
+        """The smallest index at which two streams, as far as both go, differ."""
+        longest = max((self[r] for r in ranks), key=len)
+        firsts: list[int] = []
+        for rank in ranks:
+            tokens = self[rank].tokens
+            reference = longest.tokens[: len(tokens)]
+            if not np.array_equal(tokens, reference):
+                firsts.append(int(np.argmax(tokens != reference)))
+        return min(firsts, default=None)
+
+    def _harmless(self, seen: Sequence[int], first: int) -> bool:
+        """Take a difference that is no departure out of the streams; whether it was one."""
+        return (
+            self._sizes_vary_by_group(seen, first)
+            or self._only_some_sisters_call(seen, first)
+            or self._permuted(seen, first)
+        )
+
+    def _sizes_vary_by_group(self, seen: Sequence[int], first: int) -> bool:
+        """Sizes that differ between sister groups but agree inside each group."""
+        if len({int(self[r].bare[first]) for r in seen}) > 1:
+            return False
+        inside: dict[tuple[int, int], set[int]] = {}
+        for rank in seen:
+            at = int(self[rank].at[first])
+            table = self._evidence.tables[rank]
+            if table.p2p[at]:
+                return False
+            inside.setdefault((int(table.group[at]), int(table.seq[at])), set()).add(int(table.signature[at]))
+        if len(inside) < 2 or any(len(signatures) > 1 for signatures in inside.values()):
+            return False
+        if any(not self._whole_group_agrees(group, seq) for group, seq in inside):
+            return False
+        for rank in seen:
+            stream = self[rank]
+            tokens = stream.tokens.copy()
+            tokens[first] = stream.bare[first]
+            self.streams[rank] = Stream(rank, tokens, stream.bare, stream.sites, stream.at)
+        return True
+
+    def _only_some_sisters_call(self, seen: Sequence[int], first: int) -> bool:
+        """A call that whole sister groups make and others do not, equal and complete in each of them."""
+        votes = Counter(int(self[r].tokens[first]) for r in seen)
+        for token in votes:
+            callers = [r for r in seen if self[r].tokens[first] == token]
+            others = [r for r in seen if self[r].tokens[first] != token]
+            if not others or not all(self._complete_in_group(r, first, others) for r in callers):
+                continue
+            if all(self._resumes(r, first, others[0]) for r in callers):
+                for rank in callers:
+                    self.streams[rank] = self[rank].without(first, 1)
+                return True
+        return False
+
+    def _complete_in_group(self, rank: int, first: int, others: Sequence[int]) -> bool:
+        table, at = self._evidence.tables[rank], int(self[rank].at[first])
+        group, seq = int(table.group[at]), int(table.seq[at])
+        if table.p2p[at] or table.state[at] != State.DONE:
+            return False
+        members = self._evidence.groups[group].members
+        if not members or not set(members).isdisjoint(others):
+            return False
+        return self._whole_group_agrees(group, seq, done=True)
+
+    def _resumes(self, rank: int, first: int, other: int) -> bool:
+        """Whether the stream agrees with another one again right after its odd call."""
+        mine, theirs = self[rank].tokens[first + 1 :][:4], self[other].tokens[first:][:4]
+        common = min(len(mine), len(theirs))
+        return common > 0 and np.array_equal(mine[:common], theirs[:common])
+
+    def _whole_group_agrees(self, group: int, seq: int, done: bool = False) -> bool:
+        signatures: set[int] = set()
+        for member in self._evidence.groups[group].members:
+            if member not in self._evidence.tables:
+                continue
+            at = self._evidence.find(member, group, seq)
+            table = self._evidence.tables[member]
+            if at is None or (done and table.state[at] != State.DONE):
+                return False
+            signatures.add(int(table.signature[at]))
+        return len(signatures) == 1
+
+    def _permuted(self, seen: Sequence[int], first: int) -> bool:
+        """A completed permutation with equal call sites after which the streams agree again."""
+        reference = self[seen[0]]
+        odd = [r for r in seen if self[r].tokens[first] != reference.tokens[first]]
+        for width in range(2, PERMUTATION_LIMIT + 1):
+            window = slice(first, first + width)
+            wanted = sorted(reference.call(i) for i in range(first, min(first + width, len(reference))))
+            if len(wanted) < width or not all(self._done(r, window) for r in (reference.rank, *odd)):
+                return False
+            same = [
+                sorted(self[r].call(i) for i in range(first, min(first + width, len(self[r])))) == wanted
+                for r in odd
+            ]
+            if all(same):
+                for rank in odd:
+                    self._take_order(rank, reference, window)
+                return True
+        return False
+
+    def _done(self, rank: int, window: slice) -> bool:
+        state = self._evidence.tables[rank].state[self[rank].at[window]]
+        return len(state) == window.stop - window.start and bool((state == State.DONE).all())
+
+    def _take_order(self, rank: int, reference: Stream, window: slice) -> None:
+        stream = self[rank]
+        place = {stream.call(i): i for i in range(window.start, window.stop)}
+        order = np.arange(len(stream))
+        order[window] = [place[reference.call(i)] for i in range(window.start, window.stop)]
+        self.streams[rank] = Stream(
+            rank, stream.tokens[order], stream.bare[order], stream.sites[order], stream.at[order]
+        )
+
+    def _tie(self, seen: Sequence[int], first: int) -> Departure:
+        reference = seen[0]
+        token = self[reference].tokens[first]
+        stayed = tuple(r for r in seen if self[r].tokens[first] == token)
+        left = tuple(r for r in seen if self[r].tokens[first] != token)
+        departure = self._departure(left, stayed, first)
+        return Departure(left, stayed, reference, departure.index, first, tie=True)
+
+    def _departure(self, left: tuple[int, ...], stayed: tuple[int, ...], first: int) -> Departure:
+        """Walk back over calls whose operations agree but whose call sites do not: they paired silently."""
+        reference, odd = self[stayed[0]], self[left[0]]
+        index = first
+        while index and reference.sites[index - 1] != odd.sites[index - 1]:
+            index -= 1
+        return Departure(left, stayed, stayed[0], index, first)
+
+
+def _bare_signatures(evidence: FlightEvidence) -> Column:
+    """For each signature number a number that it shares with those that differ only in sizes."""
+    known: dict[object, int] = {}
+    numbers = [
+        known.setdefault((s.op, s.input_dtypes, s.output_dtypes, s.src, s.dst), i)
+        for i, s in enumerate(evidence.interner.signatures)
+    ]
+    return np.array(numbers or [0], dtype=np.int32)
+
+
+def _common_start(
+    evidence: FlightEvidence, ranks: Sequence[int], numbers: dict[int, Column]
+) -> dict[int, int]:
+    """For each rank the position of a collective that all hold, by group label and sequence number."""
+    held: dict[int, dict[int, tuple[int, int]]] = {}
     for rank in ranks:
         table = evidence.tables[rank]
-        start = starts[rank]
-        tokens = of_group[table.group[start:]] * width + table.signature[start:]
-        streams[rank] = Stream(rank, tokens, table.site[start:], np.arange(start, len(table), dtype=np.int64))
-    return streams
-
-
-def find_departures(streams: dict[int, Stream]) -> list[Departure]:
-    """All departures from the majority's order, earliest first; stops at a tie."""
-    active = sorted(streams)
-    found: list[Departure] = []
-    while len(active) > 1:
-        first = _first_difference([streams[r] for r in active])
-        if first is None:
-            break
-        seen = [r for r in active if len(streams[r]) > first]
-        votes = Counter(int(streams[r].tokens[first]) for r in seen)
-        (token, count), *_ = votes.most_common(1)
-        if count * 2 <= len(seen):
-            found.extend(_tie(streams, seen, first))
-            break
-        stayed = tuple(r for r in seen if streams[r].tokens[first] == token)
-        for other in sorted(t for t in votes if t != token):
-            left = tuple(r for r in seen if streams[r].tokens[first] == other)
-            found.append(_departure(streams, left, stayed, first))
-        active = [r for r in active if r not in seen or r in stayed]
-    return found
-
-
-def _tie(streams: dict[int, Stream], seen: list[int], first: int) -> list[Departure]:
-    reference = seen[0]
-    sides: dict[int, list[int]] = {}
-    for rank in seen:
-        sides.setdefault(int(streams[rank].tokens[first]), []).append(rank)
-    stayed = tuple(sides.pop(int(streams[reference].tokens[first])))
-    left = tuple(sorted(rank for side in sides.values() for rank in side))
-    departure = _departure(streams, left, stayed, first)
-    return [Departure(departure.ranks, stayed, reference, departure.index, departure.token_index, tie=True)]
-
-
-def _departure(
-    streams: dict[int, Stream], left: tuple[int, ...], stayed: tuple[int, ...], first: int
-) -> Departure:
-    """Walk back over calls whose operations agree but whose call sites do not: they paired silently."""
-    reference, odd = streams[stayed[0]], streams[left[0]]
-    index = first
-    while index and reference.sites[index - 1] != odd.sites[index - 1]:
-        index -= 1
-    return Departure(left, stayed, stayed[0], index, first)
-
-
-def _first_difference(streams: Sequence[Stream]) -> int | None:
-    """The smallest index at which two streams, as far as both go, differ."""
-    longest = max(streams, key=len)
-    firsts = []
-    for stream in streams:
-        common = len(stream)
-        unequal = np.flatnonzero(stream.tokens != longest.tokens[:common])
-        if len(unequal):
-            firsts.append(int(unequal[0]))
-    return min(firsts, default=None)
-
-
-def _common_start(evidence: FlightEvidence, ranks: Sequence[int], of_group: Ints) -> dict[int, int]:
-    """For each rank the position of a collective that all hold, by group description and sequence."""
-    firsts: list[dict[int, tuple[int, int]]] = []
-    for rank in ranks:
-        table = evidence.tables[rank]
-        held: dict[int, tuple[int, int]] = {}
-        kinds = of_group[table.group]
-        for kind in np.unique(kinds).tolist():
-            mine = np.flatnonzero((kinds == kind) & ~table.p2p)
-            if len(mine):
-                held[kind] = (int(table.seq[mine[0]]), int(mine[0]))
-        firsts.append(held)
-    shared = set.intersection(*(set(held) for held in firsts)) if firsts else set()
-    best: dict[int, int] | None = None
-    for kind in sorted(shared):
-        seq = max(held[kind][0] for held in firsts)
+        held[rank] = {
+            int(numbers[rank][group]): (int(group), int(evidence.held(rank, int(group))[0][0]))
+            for group in np.unique(table.group[~table.p2p]).tolist()
+        }
+    if not any(evidence.tables[rank].wrapped for rank in ranks):
+        return dict.fromkeys(ranks, 0)
+    shared = set.intersection(*(set(h) for h in held.values())) if held else set()
+    candidates: list[dict[int, int]] = []
+    for label in sorted(shared):
+        seq = max(h[label][1] for h in held.values())
         starts: dict[int, int] = {}
         for rank in ranks:
-            table = evidence.tables[rank]
-            mine = np.flatnonzero((of_group[table.group] == kind) & ~table.p2p & (table.seq >= seq))
-            if not len(mine):
-                break
-            starts[rank] = int(mine[0])
-        if len(starts) == len(ranks) and (best is None or sum(starts.values()) < sum(best.values())):
-            best = starts
-    return best or dict.fromkeys(ranks, 0)
+            seqs, at = evidence.held(rank, held[rank][label][0])
+            i = int(np.searchsorted(seqs, seq))
+            if i < len(seqs):
+                starts[rank] = int(at[i])
+        if len(starts) == len(ranks):
+            candidates.append(starts)
+    return min(candidates, key=lambda s: sum(s.values()), default=dict.fromkeys(ranks, 0))

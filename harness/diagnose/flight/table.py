@@ -1,9 +1,11 @@
 """One rank's recorded operations as columns, with what repeats interned over all ranks."""
 
 import marshal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +13,7 @@ import numpy.typing as npt
 from harness.diagnose.flight.load import NotADump
 from harness.diagnose.frames import is_own_code
 
-Ints = npt.NDArray[np.int64]
+Column = npt.NDArray[Any]
 
 _NO_PEER = -1
 
@@ -63,58 +65,93 @@ class Interner:
     _signature_cache: dict[bytes, int] = field(default_factory=dict)
     _group_ids: dict[tuple[str, str], int] = field(default_factory=dict)
     _stack_ids: dict[tuple[Site, ...], int] = field(default_factory=dict)
+    _stack_cache: dict[bytes, int] = field(default_factory=dict)
     _site_ids: dict[Site, int] = field(default_factory=dict)
-
-    def signature(self, entry: Mapping[str, object]) -> int:
-        """The number of an entry's signature."""
-        raw = (
-            entry.get("profiling_name"),
-            entry.get("input_sizes"),
-            entry.get("output_sizes"),
-            entry.get("input_dtypes"),
-            entry.get("output_dtypes"),
-        )
-        # Version 2 has no back references: equal values give equal bytes.
-        key = marshal.dumps(raw, 2)  # type: ignore[arg-type]  # raises ValueError on what it cannot
-        known = self._signature_cache.get(key)
-        if known is None:
-            known = self._intern_signature(_signature(raw))
-            self._signature_cache[key] = known
-        return known
 
     def group(self, name: str, description: str) -> int:
         """The number of a (name, description) pair."""
-        key = (name, description)
-        if key not in self._group_ids:
-            self._group_ids[key] = len(self.groups)
-            self.groups.append(key)
-        return self._group_ids[key]
+        return _intern((name, description), self._group_ids, self.groups)
 
-    def stack(self, frames: Sequence[Mapping[str, object]]) -> int:
+    def signature(self, signature: Signature) -> int:
+        """The number of a signature."""
+        return _intern(signature, self._signature_ids, self.signatures)
+
+    def stack(self, stack: tuple[Site, ...]) -> int:
         """The number of a Python stack, innermost frame first."""
-        stack = tuple(Site(str(f.get("name")), str(f.get("filename")), _int(f.get("line"))) for f in frames)
         if not stack:
             return 0
         known = self._stack_ids.get(stack)
         if known is None:
             known = self._stack_ids[stack] = len(self.stacks)
             self.stacks.append(stack)
-            self.site_of_stack.append(self._site(caller(stack)))
+            site = caller(stack)
+            self.site_of_stack.append(0 if site is None else self._site(site))
         return known
 
-    def _intern_signature(self, signature: Signature) -> int:
-        if signature not in self._signature_ids:
-            self._signature_ids[signature] = len(self.signatures)
-            self.signatures.append(signature)
-        return self._signature_ids[signature]
+    def signatures_of(self, raw: Iterable[tuple[object, ...]]) -> list[int]:
+        """Numbers of many (name, input sizes, output sizes, input dtypes, output dtypes)."""
+        cache, numbers = self._signature_cache, []
+        for fields in raw:
+            # Version 2 has no back references: equal values give equal bytes.
+            key = marshal.dumps(fields, 2)  # type: ignore[arg-type]  # ValueError on what it cannot
+            known = cache.get(key)
+            if known is None:
+                known = cache[key] = self.signature(_signature(fields))
+            numbers.append(known)
+        return numbers
 
-    def _site(self, site: Site | None) -> int:
-        if site is None:
-            return 0
-        if site not in self._site_ids:
-            self._site_ids[site] = len(self.sites)
+    def stacks_of(self, raw: Iterable[object]) -> list[int]:
+        """Numbers of many lists of frames. Within one dump equal frames are mostly the same objects."""
+        by_identity: dict[tuple[int, ...], int] = {}
+        numbers = []
+        for frames in raw:
+            if not isinstance(frames, (list, tuple)):
+                raise TypeError("frames")
+            identity = tuple(map(id, frames))
+            known = by_identity.get(identity)
+            if known is None:
+                known = by_identity[identity] = self._stack_by_value(frames)
+            numbers.append(known)
+        return numbers
+
+    def absorb(self, other: "Interner") -> "Remap":
+        """Take over another interner's values; the answer turns its numbers into ours."""
+        return Remap(
+            np.array([self.group(*g) for g in other.groups] or [0], dtype=np.int16),
+            np.array([self.signature(s) for s in other.signatures] or [0], dtype=np.int32),
+            np.array([self.stack(s) for s in other.stacks], dtype=np.int32),
+        )
+
+    def _stack_by_value(self, frames: Sequence[object]) -> int:
+        key = marshal.dumps(frames, 2)  # type: ignore[arg-type]
+        known = self._stack_cache.get(key)
+        if known is None:
+            known = self._stack_cache[key] = self.stack(tuple(_frame(f) for f in frames))
+        return known
+
+    def _site(self, site: Site) -> int:
+        known = self._site_ids.get(site)
+        if known is None:
+            known = self._site_ids[site] = len(self.sites)
             self.sites.append(site)
-        return self._site_ids[site]
+        return known
+
+
+@dataclass(frozen=True)
+class Remap:
+    """One interner's numbers in terms of another's: arrays indexed by the old number."""
+
+    groups: Column
+    signatures: Column
+    stacks: Column
+
+
+def _intern(value: Any, numbers: dict[Any, int], values: list[Any]) -> int:
+    known = numbers.get(value)
+    if known is None:
+        known = numbers[value] = len(values)
+        values.append(value)
+    return known
 
 
 def caller(stack: Sequence[Site]) -> Site | None:
@@ -124,31 +161,73 @@ def caller(stack: Sequence[Site]) -> Site | None:
 
 @dataclass
 class RankTable:
-    """One rank's ring, oldest first. All columns have one length; `group` indexes `Interner.groups`."""
+    """One rank's ring, oldest first. All columns have one length.
+
+    `group` (int16) indexes the interner's groups until `normalise` resolves it to the evidence's;
+    `seq` is the collective's or, where `p2p`, the send's or receive's sequence number; `written_s` is
+    when the dump was written (unix seconds, None if unknown).
+    """
 
     rank: int
     file: str
     version: str
     backend: str
-    group: Ints
-    seq: Ints
-    p2p: npt.NDArray[np.bool_]
-    signature: Ints
-    stack: Ints
-    site: Ints
-    state: Ints
-    record: Ints
-    created_ns: Ints
-    retired: npt.NDArray[np.bool_]
+    group: Column
+    seq: Column
+    p2p: Column
+    signature: Column
+    stack: Column
+    state: Column
+    record: Column
+    created_ns: Column
+    retired: Column
     status: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     members: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
+    written_s: float | None = None
 
     def __len__(self) -> int:
         return len(self.seq)
 
+    @property
+    def wrapped(self) -> bool:
+        """Whether the ring lost its oldest records."""
+        return len(self) > 0 and int(self.record[0]) > 0
 
-def build_table(rank: int, file: str, dump: Mapping[str, object], interner: Interner) -> RankTable:
-    """Turn a decoded dump into columns.
+    def remap(self, to: Remap) -> None:
+        """Turn another interner's numbers into ours."""
+        self.group = to.groups[self.group]
+        self.signature = to.signatures[self.signature]
+        self.stack = to.stacks[self.stack]
+
+
+_FIELDS = (
+    "record_id",
+    "process_group",
+    "profiling_name",
+    "input_sizes",
+    "output_sizes",
+    "input_dtypes",
+    "output_dtypes",
+    "state",
+    "frames",
+    "time_created_ns",
+    "retired",
+    "is_p2p",
+    "collective_seq_id",
+    "p2p_seq_id",
+)
+_DEFAULTS: dict[str, object] = {"process_group": ("0", "default_pg"), "frames": ()}
+_STATES = {"completed": State.DONE, "started": State.STARTED, "scheduled": State.SCHEDULED}
+
+
+def build_table(
+    rank: int,
+    file: str,
+    dump: Mapping[str, object],
+    interner: Interner,
+    written_s: float | None = None,
+) -> RankTable:
+    """Turn a decoded dump into columns. Absent keys are tolerated: dump versions differ by keys.
 
     Raises:
         NotADump: an entry's field has a type that no version of the recorder writes.
@@ -156,54 +235,94 @@ def build_table(rank: int, file: str, dump: Mapping[str, object], interner: Inte
     entries = dump["entries"]
     assert isinstance(entries, list)
     try:
-        ordered = sorted(entries, key=lambda e: _int(e.get("record_id")))
-        rows = [_row(entry, interner) for entry in ordered]
-    except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
-        raise NotADump(f"a record has a field of the wrong type ({error})") from None
-    columns = np.array(rows, dtype=np.int64).reshape(len(rows), 9).T
-    group, seq, p2p, signature, stack, state, record, created, retired = columns
-    backend = str(ordered[0].get("profiling_name", "")).partition(":")[0] if ordered else ""
-    return RankTable(
+        return _build(rank, file, dump, entries, interner, written_s)
+    except (TypeError, ValueError, AttributeError, KeyError, OverflowError, RecursionError) as error:
+        raise NotADump(f"a record has a field of the wrong type ({error})"[:200]) from None
+
+
+def _build(
+    rank: int,
+    file: str,
+    dump: Mapping[str, object],
+    entries: list[dict[str, object]],
+    interner: Interner,
+    written_s: float | None,
+) -> RankTable:
+    columns = dict(zip(_FIELDS, _transpose(entries), strict=True))
+    seq = columns["collective_seq_id"]
+    if not any(seq) and entries and "seq_id" in entries[0]:
+        seq = [entry.get("seq_id") for entry in entries]
+    p2p = np.array([bool(flag) for flag in columns["is_p2p"]], dtype=np.bool_)
+    signatures = interner.signatures_of(zip(*(columns[name] for name in _FIELDS[2:7]), strict=True))
+    names = columns["profiling_name"]
+    table = RankTable(
         rank=rank,
         file=file,
         version=str(dump.get("version", "")),
-        backend=backend,
-        group=group,
-        seq=seq,
-        p2p=p2p.astype(np.bool_),
-        signature=signature,
-        stack=stack,
-        site=np.array(interner.site_of_stack, dtype=np.int64)[stack],
-        state=state,
-        record=record,
-        created_ns=created,
-        retired=retired.astype(np.bool_),
+        backend=str(names[0]).partition(":")[0] if entries else "",
+        group=_groups(columns["process_group"], interner),
+        seq=np.where(p2p, _ints(columns["p2p_seq_id"], np.int32), _ints(seq, np.int32)),
+        p2p=p2p,
+        signature=np.array(signatures, dtype=np.int32),
+        stack=np.array(interner.stacks_of(f or () for f in columns["frames"]), dtype=np.int32),
+        state=np.array([_STATES.get(s, State.SCHEDULED) for s in columns["state"]], dtype=np.int8),
+        record=_ints(columns["record_id"], np.int64),
+        created_ns=_ints(columns["time_created_ns"], np.int64),
+        retired=np.array([bool(flag) for flag in columns["retired"]], dtype=np.bool_),
         status=_status(dump.get("pg_status")),
         members=_members(dump.get("pg_config")),
+        written_s=written_s,
     )
+    if len(table) > 1 and (np.diff(table.record) < 0).any():
+        _sort(table)
+    return table
 
 
-_STATES = {"completed": State.DONE, "started": State.STARTED, "scheduled": State.SCHEDULED}
+def _transpose(entries: list[dict[str, object]]) -> Sequence[Sequence[Any]]:
+    """Columns in the order of `_FIELDS`; the fast way where every entry has every key."""
+    if not entries:
+        return [()] * len(_FIELDS)
+    get: Callable[[dict[str, object]], tuple[object, ...]] = itemgetter(*_FIELDS)
+    try:
+        rows = list(map(get, entries))
+    except KeyError:
+        rows = [tuple(entry.get(k, _DEFAULTS.get(k)) for k in _FIELDS) for entry in entries]
+    return list(zip(*rows, strict=True))
 
 
-def _row(entry: Mapping[str, object], interner: Interner) -> tuple[int, ...]:
-    p2p = bool(entry.get("is_p2p", False))
-    seq = entry.get("p2p_seq_id") if p2p else entry.get("collective_seq_id", entry.get("seq_id"))
-    frames = entry.get("frames") or ()
-    process_group = entry.get("process_group") or ("0", "default_pg")
-    if not isinstance(process_group, (tuple, list)) or not isinstance(frames, (tuple, list)):
-        raise TypeError("process_group or frames")
-    return (
-        interner.group(str(process_group[0]), str(process_group[-1])),
-        _int(seq),
-        p2p,
-        interner.signature(entry),
-        interner.stack(frames),
-        _STATES.get(str(entry.get("state")), State.SCHEDULED),
-        _int(entry.get("record_id")),
-        _int(entry.get("time_created_ns")),
-        bool(entry.get("retired", False)),
-    )
+def _sort(table: RankTable) -> None:
+    order = np.argsort(table.record, kind="stable")
+    for name in ("group", "seq", "p2p", "signature", "stack", "state", "record", "created_ns", "retired"):
+        setattr(table, name, getattr(table, name)[order])
+
+
+def _groups(column: Sequence[object], interner: Interner) -> Column:
+    numbers: list[int] = []
+    cache: dict[object, int] = {}
+    for value in column:
+        key = tuple(value) if isinstance(value, list) else value
+        known = cache.get(key)
+        if known is None:
+            if not isinstance(key, tuple) or not key:
+                raise TypeError("process_group")
+            known = cache[key] = interner.group(str(key[0]), str(key[-1]))
+        numbers.append(known)
+    return np.array(numbers, dtype=np.int16)
+
+
+def _ints(column: Sequence[object], dtype: Any) -> Column:
+    try:
+        if not any(isinstance(value, (str, float, bool)) for value in column[:1]):
+            return np.array(column, dtype=dtype)
+    except (TypeError, ValueError):
+        pass
+    return np.array([_int(value) for value in column], dtype=dtype)
+
+
+def _frame(value: object) -> Site:
+    if not isinstance(value, Mapping):
+        raise TypeError("frame")
+    return Site(str(value.get("name")), str(value.get("filename")), _int(value.get("line")))
 
 
 def _signature(raw: tuple[object, ...]) -> Signature:
@@ -211,10 +330,12 @@ def _signature(raw: tuple[object, ...]) -> Signature:
     op = str(name or "").partition(":")[2] or str(name or "")
     words = op.split()
     src = dst = _NO_PEER
-    if len(words) == 2 and "->" in words[1]:
-        left, _, right = words[1].partition("->")
-        if left.isdigit() and right.isdigit():
-            op, src, dst = words[0], int(left), int(right)
+    if len(words) == 2:
+        for arrow in ("->", "<-"):
+            left, found, right = words[1].partition(arrow)
+            if found and left.isdigit() and right.isdigit():
+                op = words[0]
+                src, dst = (int(left), int(right)) if arrow == "->" else (int(right), int(left))
     return Signature(op, _sizes(in_sizes), _sizes(out_sizes), _words(in_dtypes), _words(out_dtypes), src, dst)
 
 
@@ -270,7 +391,11 @@ def _members(value: object) -> dict[tuple[str, str], tuple[int, ...]]:
         if not isinstance(entry, dict):
             continue
         digits = str(entry.get("ranks", "")).strip("[] ").replace(" ", "")
-        ranks = tuple(int(r) for r in digits.split(",") if r.isdigit())
+        ranks = tuple(int(r) for r in digits.split(",") if r.isdigit() and int(r) < MAX_RANK)
         if name and ranks:
             found[str(name), str(entry.get("desc", ""))] = ranks
     return found
+
+
+MAX_RANK = 1 << 20
+"""No job has a million ranks: larger numbers are damage."""

@@ -1,0 +1,122 @@
+"""Loading many dumps on all cores. The answer does not depend on how many."""
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from multiprocessing import get_context
+
+from harness.diagnose.flight.load import NotADump, load_dump
+from harness.diagnose.flight.sources import DumpSource
+from harness.diagnose.flight.table import MAX_RANK, Interner, RankTable, build_table
+
+PARALLEL_FROM_BYTES = 8 << 20
+"""Below this much, starting processes costs more than it saves."""
+
+
+@dataclass
+class Loaded:
+    """Tables of one interner; `complaints` are a line for each file that is no dump."""
+
+    interner: Interner = field(default_factory=Interner)
+    tables: list[RankTable] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+def load_tables(sources: Sequence[DumpSource], workers: int | None = None) -> Loaded:
+    """Load all dumps, one a rank; of two files for one rank the newer counts, and that is said.
+
+    Ranks come from the file's name; a file without a number in its name gets the rank that its content
+    proves, if it proves one.
+    """
+    count = workers or _workers(sources)
+    loaded = _load(sources) if count == 1 else _load_in_processes(sources, count)
+    loaded.tables = _one_a_rank(loaded.tables, loaded.complaints)
+    return loaded
+
+
+def _workers(sources: Sequence[DumpSource]) -> int:
+    size = sum(source.size for source in sources)
+    return 1 if size < PARALLEL_FROM_BYTES else min(len(os.sched_getaffinity(0)), len(sources))
+
+
+def _load_in_processes(sources: Sequence[DumpSource], count: int) -> Loaded:
+    # Sources hold functions, which do not pickle: forked children find them here by number.
+    _shared.append(sources)
+    total = Loaded()
+    try:
+        bounds = [len(sources) * i // (count * 4) for i in range(count * 4 + 1)]
+        chunks = [(a, b) for a, b in pairwise(bounds) if a < b]
+        with ProcessPoolExecutor(count, mp_context=get_context("fork")) as pool:
+            for part in pool.map(_load_chunk, chunks):
+                remap = total.interner.absorb(part.interner)
+                for table in part.tables:
+                    table.remap(remap)
+                total.tables.extend(part.tables)
+                total.complaints.extend(part.complaints)
+    finally:
+        _shared.pop()
+    return total
+
+
+_shared: list[Sequence[DumpSource]] = []
+
+
+def _load_chunk(bounds: tuple[int, int]) -> Loaded:
+    return _load(_shared[-1][slice(*bounds)])
+
+
+def _load(sources: Sequence[DumpSource]) -> Loaded:
+    loaded = Loaded()
+    with _no_garbage_collection():
+        for source in sources:
+            try:
+                dump = load_dump(source.read())
+                rank = source.rank if source.rank is not None else _rank_from_content(dump)
+                if rank is None or not 0 <= rank < MAX_RANK:
+                    raise NotADump("neither its name nor its content says which rank wrote it")
+                table = build_table(rank, source.name, dump, loaded.interner, source.written_s)
+                loaded.tables.append(table)
+            except NotADump as error:
+                loaded.complaints.append(f"{source.name}: {error}")
+            except OSError as error:
+                loaded.complaints.append(f"{source.name}: {error.strerror}")
+    return loaded
+
+
+def _rank_from_content(dump: dict[str, object]) -> int | None:
+    """A rank that the dump itself states; newer formats and other tools write one."""
+    rank = dump.get("rank", dump.get("global_rank"))
+    return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+
+
+def _one_a_rank(tables: Sequence[RankTable], complaints: list[str]) -> list[RankTable]:
+    newest: dict[int, RankTable] = {}
+    for table in tables:
+        known = newest.get(table.rank)
+        if known is None:
+            newest[table.rank] = table
+            continue
+        kept, left = sorted((known, table), key=_age, reverse=True)
+        newest[table.rank] = kept
+        complaints.append(f"{left.file}: older than {kept.file} for rank {table.rank}, left out")
+    return [newest[rank] for rank in sorted(newest)]
+
+
+def _age(table: RankTable) -> tuple[int, float]:
+    return int(table.created_ns.max(initial=0)), table.written_s or 0.0
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of small objects without cycles: collecting them costs half of the load."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
