@@ -130,17 +130,30 @@ class Experiment:
             left,
             on_phase=lambda phase: self.progress(phase, f"{self.plan.nproc} ranks"),
         )
-        notice = self._wait_for_notice(self._watch)
-        self._writer.notice(f"{notice.kind}: {notice.detail}")
-        self._writer.event("noticed", detail=f"{notice.kind}: {notice.detail}")
-        self._writer.phase("noticed")
-        self.progress("notice", notice.detail)
-        if notice.trouble:
-            self._collect(self._watch)
-        elif self._agent is not None and wait_for_end(self.client, self._agent, FINISH_LIMIT_S) is not None:
-            self._agent = None
+        notice = self._wait_for_trouble(self._watch)
+        if notice.kind == "finished" and self._agent is not None:
+            ended = wait_for_end(self.client, self._agent, FINISH_LIMIT_S)
+            self._agent = self._agent if ended is None else None
         self._writer.phase("collected")
         return notice
+
+    def _wait_for_trouble(self, watch: Watch) -> Notice:
+        """Wait for a notice and collect. A stall in which a second look sees movement was none."""
+        while True:
+            notice = self._wait_for_notice(watch)
+            self._writer.notice(f"{notice.kind}: {notice.detail}")
+            self._writer.event("noticed", detail=f"{notice.kind}: {notice.detail}")
+            self._writer.phase("noticed")
+            self.progress("notice", notice.detail)
+            steps = watch.steps
+            if notice.trouble:
+                self._collect(watch)
+            if notice.kind != "stall" or not watch.moved_since(steps):
+                return notice
+            self._writer.event("moved on", detail="a slow step, no stall")
+            self.progress("steps", "a slow step, no stall: watching on")
+            watch.calm_down()
+            Collector(self._writer, watch.attempt).resume()
 
     def _launch(self) -> None:
         self.client.start()
@@ -220,7 +233,7 @@ class Experiment:
         self.progress("diagnose", "")
         for lost in self._writer.lost:
             self._writer.not_collected(lost.what, lost.why)
-        result = diagnose(self.bundle, self.plan.nproc)
+        result = diagnose(self.bundle, world_size=self.plan.nproc)
         diagnosed = time.time()
         self._writer.save(self._writer.layout.diagnosis, result.diagnosis)
         self._writer.phase("diagnosed")

@@ -34,13 +34,17 @@ def judge(diagnosis: Diagnosis, expected: Expectation, observed: Observed) -> Ve
         "within_time": _time(expected, observed),
     }
     assert tuple(checks) == CHECKS
-    return Verdict(_outcome(diagnosis, expected, checks), checks)
+    return Verdict(_outcome(diagnosis, expected, observed, checks), checks)
 
 
-def _outcome(diagnosis: Diagnosis, expected: Expectation, checks: dict[str, Check]) -> Outcome:
+def _outcome(
+    diagnosis: Diagnosis, expected: Expectation, observed: Observed, checks: dict[str, Check]
+) -> Outcome:
     if checks["nobody_else_accused"].ok is False:
         return Outcome.FAIL
     if checks["fault_fired"].ok is False or diagnosis.kind is Kind.INCONCLUSIVE:
+        return Outcome.INCONCLUSIVE
+    if observed.notice == "timeout":
         return Outcome.INCONCLUSIVE
     only_suspected = expected.accused == "culprits" and not diagnosis.culprits
     if only_suspected and set(diagnosis.suspects) >= set(expected.ranks) != set():

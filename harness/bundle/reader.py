@@ -80,10 +80,10 @@ class BundleReader:
         """Attempt numbers that left any evidence, oldest first."""
         folders = (self.layout.flight_recorder, self.layout.stacks, self.layout.signals)
         numbers = {
-            int(entry.name.removeprefix("attempt_"))
+            int(number)
             for folder in folders
             for entry in (folder.iterdir() if folder.is_dir() else ())
-            if entry.name.removeprefix("attempt_").isdigit()
+            if (number := entry.name.removeprefix("attempt_")).isascii() and number.isdigit()
         }
         return tuple(sorted(numbers))
 

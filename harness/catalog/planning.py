@@ -20,7 +20,7 @@ def plan_run(spec: DrillSpec, settings: Mapping[str, Setting]) -> RunPlan:
         PrerequisiteError: a backend that this machine does not have.
     """
     nproc = _int(settings["nproc"])
-    mode = _mode(spec, str(settings["mode"].value))
+    mode = _mode(spec, settings["mode"])
     culprits = _culprits(spec, mode, settings["culprit"], nproc)
     backend, reason = _backend(spec, str(settings["backend"].value), nproc)
     parameters = {
@@ -62,15 +62,19 @@ def bundle_name(spec: DrillSpec, now: float | None = None) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{spec.name}"
 
 
-def _mode(spec: DrillSpec, name: str) -> Mode:
+def _mode(spec: DrillSpec, setting: Setting) -> Mode:
+    name = str(setting.value)
     if name not in spec.modes:
-        raise UsageError(f"--mode {name}: {spec.name} has no such mode; it has: {', '.join(spec.modes)}")
+        raise UsageError(
+            f"{setting.origin} {name}: {spec.name} has no such mode; it has: {', '.join(spec.modes)}"
+        )
     return spec.modes[name]
 
 
 def _culprits(spec: DrillSpec, mode: Mode, setting: Setting, nproc: int) -> tuple[int, ...]:
     culprits = setting.value
     assert isinstance(culprits, tuple)
+    origin = "--culprit (default)" if setting.origin == "default" else setting.origin
     if not spec.culprit:
         if culprits:
             raise UsageError(f"{setting.origin}: {spec.name} breaks no rank; leave it out")
@@ -78,15 +82,15 @@ def _culprits(spec: DrillSpec, mode: Mode, setting: Setting, nproc: int) -> tupl
     if setting.origin == "default" and max(culprits) >= nproc:
         culprits = (nproc - 1,)
     if not culprits:
-        raise UsageError(f"{setting.origin}: {spec.name} needs at least one culprit")
+        raise UsageError(f"{origin}: {spec.name} needs at least one culprit")
     if max(culprits) >= nproc:
         raise UsageError(
-            f"{setting.origin} {format_ranks(culprits)}: outside the world; "
+            f"{origin} {format_ranks(culprits)}: outside the world; "
             f"with {nproc} ranks 0-{nproc - 1} are allowed"
         )
     if 2 * len(culprits) >= nproc and not (nproc == 2 and mode.tie):
         raise UsageError(
-            f"{setting.origin} {format_ranks(culprits)}: {len(culprits)} of {nproc} ranks is half or "
+            f"{origin} {format_ranks(culprits)}: {len(culprits)} of {nproc} ranks is half or "
             "more; nobody could tell who is odd"
         )
     return culprits

@@ -1,5 +1,6 @@
 """The YAML of a drill, validated: a wrong key or type is named with its file and what is allowed."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -166,6 +167,8 @@ def convert(parameter: Parameter, text: ParameterValue, where: str) -> Parameter
     value = _typed(parameter, text, where)
     low, high = parameter.minimum, parameter.maximum
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise UsageError(f"{where}: {parameter.name}={value}: a finite number is allowed")
         if low is not None and value < low:
             raise UsageError(f"{where}: {parameter.name}={value:g}: at least {low:g} is allowed")
         if high is not None and value > high:

@@ -104,9 +104,18 @@ def _settle(
         (sources.config.get(name) if name in OPTIONS else None, "drill.toml"),
     )
     for value, origin in candidates:
-        if value is not None:
+        if value is not None and _applies(parameter, value, origin, spec):
             return Setting(convert(parameter, value, origin), origin)
     return Setting(default, "default")
+
+
+def _applies(parameter: Parameter, value: ParameterValue, origin: str, spec: DrillSpec) -> bool:
+    """Whether a value that was set for all drills means this one: it may have no culprit or no such mode."""
+    if origin not in ("drill.toml", f"DRILL_{parameter.name.upper()}"):
+        return True
+    if parameter.name == "culprit":
+        return bool(spec.culprit)
+    return parameter.name != "mode" or value in spec.modes
 
 
 def _refuse_unknown(spec: DrillSpec, sources: Sources) -> None:

@@ -1,5 +1,6 @@
 """The `drill` command: one file a subcommand, thin, and nothing here imports torch."""
 
+import errno
 import sys
 
 import click
@@ -68,8 +69,14 @@ def main() -> None:
         click.echo(f"drill: {error}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
+        # Whoever read us has gone: end as a process killed by SIGPIPE would, not as a failed drill.
         sys.stderr.close()
-        sys.exit(1)
+        sys.exit(141)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        click.echo(f"drill: cannot write: {error.strerror}", err=True)
+        sys.exit(4)
     except Exception:
         import traceback
 

@@ -1,28 +1,83 @@
-"""`drill diagnose PATH`."""
+"""`drill diagnose PATH...`."""
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.common import json_option, out_console
+from harness.cli.common import err_console, json_option, out_console
+
+if TYPE_CHECKING:
+    from harness.diagnose.api import Result
 
 
 @click.command("diagnose")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
 @click.option("--world-size", type=click.IntRange(min=1), help="Ranks in the job, if not recorded.")
+@click.option("--show-rank", type=click.IntRange(min=0), metavar="N", help="Print one rank's recorded calls.")
+@click.option("--group", metavar="NAME", help="With --show-rank: only this process group.")
+@click.option(
+    "--state",
+    type=click.Choice(["done", "started", "scheduled", "unknown"]),
+    help="With --show-rank: only calls in this state.",
+)
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as HTML too.")
 @json_option
-def command(path: Path, world_size: int | None, as_json: bool) -> None:
+def command(
+    paths: tuple[Path, ...],
+    world_size: int | None,
+    show_rank: int | None,
+    group: str | None,
+    state: str | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
     """Say what happened, from the files of a run or an incident.
 
-    PATH is a bundle (a run's folder). Exit code 0: a diagnosis was reached; 3: the evidence does not
-    decide; 4: nothing readable under PATH.
+    PATH is a bundle (a run's folder), or Flight Recorder dumps: folders, files, .gz, .tar, .zip, several
+    at once. Exit code 0: a diagnosis was reached; 3: the evidence does not decide; 4: nothing readable.
     """
+    from harness.model.errors import UsageError
+    from harness.report.progress import LoadBar
+
+    if show_rank is None and (group or state):
+        raise UsageError("--group and --state choose among the calls of --show-rank N")
+    with LoadBar(err_console()) as bar:
+        if show_rank is not None:
+            from harness.diagnose.api import read_evidence
+
+            flight = read_evidence(paths, world_size, bar.update).flight
+        else:
+            from harness.diagnose.api import diagnose
+
+            result = diagnose(*paths, world_size=world_size, on_progress=bar.update)
+    if show_rank is not None:
+        from harness.bundle.codec import to_json
+        from harness.diagnose.flight.records import records_of
+        from harness.report.terminal import show_records
+
+        records = records_of(flight, show_rank, group, state)
+        if as_json:
+            click.echo(json.dumps(to_json(records)))
+        else:
+            show_records(out_console(), records)
+        return
+    _show(result, html, as_json)
+
+
+def _show(result: "Result", html: Path | None, as_json: bool) -> None:
     from harness.bundle.codec import to_json
-    from harness.diagnose.api import diagnose
+    from harness.model.errors import PrerequisiteError
     from harness.model.kinds import Kind
 
-    result = diagnose(path, world_size)
+    if html is not None:
+        from harness.report.html import diagnosis_page
+
+        try:
+            html.write_text(diagnosis_page(result), encoding="utf-8")
+        except OSError as error:
+            raise PrerequisiteError(f"--html {html}: {error.strerror}") from None
     if as_json:
         click.echo(json.dumps(to_json(result.diagnosis)))
     else:

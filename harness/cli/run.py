@@ -49,8 +49,12 @@ def command(
     """
     plans = _plans(names, every, sets, drills_dirs, flags)
     if dry_run:
-        for plan in plans:
-            _show_plan(plan)
+        if as_json:
+            from harness.report.documents import plans_document
+
+            click.echo(json.dumps(plans_document(plans)))
+        else:
+            click.echo("\n\n".join(_plan_text(plan) for plan in plans))
         return
     runs = _run_all(plans, as_json)
     if as_json:
@@ -93,8 +97,6 @@ def _run_all(plans: "list[RunPlan]", as_json: bool) -> "list[RunResult]":
 
     runs: list[RunResult] = []
     with LauncherClient() as client, _signals_interrupt():
-        # The launcher forks nothing while it still imports: the display may start its thread later.
-        client.start()
         for plan in plans:
             experiment = None
             with PhaseLine(err_console(), plan.spec.name) as line:
@@ -125,7 +127,7 @@ def _signals_interrupt() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def _show_plan(plan: "RunPlan") -> None:
+def _plan_text(plan: "RunPlan") -> str:
     from harness.model.ranks import format_ranks
 
     accused = plan.expectation.accused
@@ -140,4 +142,4 @@ def _show_plan(plan: "RunPlan") -> None:
         f"expects  {plan.expectation.kind.value}, {accused}" + (f": {ranks}" if ranks else ""),
         f"bundle   under {plan.out}/",
     )
-    click.echo("\n".join(lines))
+    return "\n".join(lines)

@@ -1,12 +1,15 @@
 """`diagnose(PATH)`: files in, one diagnosis out. The same code for a drill and for an incident."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.diagnose.decide import decide
+from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.gathered import Gathered, gather
 from harness.diagnose.launcher.exits import exit_text
+from harness.diagnose.stalls import frames_text
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import (
     Diagnosis,
@@ -15,6 +18,7 @@ from harness.model.diagnosis import (
     RankCensus,
     RankState,
     TimelineEntry,
+    Where,
 )
 from harness.model.errors import PrerequisiteError
 from harness.model.finding import Finding
@@ -31,27 +35,58 @@ class Result:
     stacks: Mapping[int, tuple[str, ...]]
 
 
-def diagnose(root: Path, world_size: int | None = None) -> Result:
-    """Diagnose a bundle.
+def diagnose(
+    *paths: Path,
+    world_size: int | None = None,
+    on_progress: OnProgress = lambda done, total: None,
+) -> Result:
+    """Diagnose a bundle, or Flight Recorder dumps from any folders, files and archives.
+
+    `world_size` counts only where the files do not record it. `on_progress` is called with how many of
+    how many dumps are loaded.
 
     Raises:
-        PrerequisiteError: nothing under `root` is readable evidence.
+        PrerequisiteError: nothing under `paths` is readable evidence.
     """
-    if not root.exists():
-        raise PrerequisiteError(f"{root} does not exist: give a bundle, for instance runs/latest")
-    gathered = gather(root, world_size)
-    if gathered.empty:
-        raise PrerequisiteError(
-            f"{root}: nothing here is evidence: expected a bundle with flight_recorder/, stacks/, "
-            "signals/ or launcher.json"
-        )
+    gathered = read_evidence(paths, world_size, on_progress)
     finding = decide(gathered)
     sampled = {
-        rank: tuple(str(frame) for frame in own.main)
+        rank: frames_text(own.main)
         for rank, stacks in gathered.stacks.items()
         if (own := stacks.own) and own.main
     }
     return Result(_diagnosis(finding, gathered), gathered.flight.table(finding), sampled)
+
+
+def read_evidence(
+    paths: Sequence[Path],
+    world_size: int | None = None,
+    on_progress: OnProgress = lambda done, total: None,
+) -> Gathered:
+    """Read everything under `paths`, not yet weighed.
+
+    Raises:
+        PrerequisiteError: a path does not exist, or nothing there is evidence.
+    """
+    for path in paths:
+        if not path.exists():
+            raise PrerequisiteError(f"{path} does not exist: give a bundle, dumps or an archive of dumps")
+    gathered = gather(paths, world_size, on_progress)
+    if gathered.empty:
+        raise PrerequisiteError(_nothing(paths[0], gathered))
+    return gathered
+
+
+def _nothing(root: Path, gathered: Gathered) -> str:
+    """Why there is nothing to diagnose, and what to do."""
+    if gathered.manifest is not None:
+        reached = gathered.manifest.phases[-1] if gathered.manifest.phases else "created"
+        return f"{root}: this run left no evidence: it ended in phase '{reached}'; run it again"
+    if (root / "latest").exists():
+        return f"{root}: this folder holds runs; give one of them, for instance {root / 'latest'}"
+    unreadable = "; ".join(gathered.complaints[:5])
+    expected = "a bundle, or Flight Recorder dumps named <prefix><rank>"
+    return f"{root}: nothing readable here: expected {expected}" + (f" ({unreadable})" if unreadable else "")
 
 
 def _diagnosis(finding: Finding, gathered: Gathered) -> Diagnosis:
@@ -64,7 +99,7 @@ def _diagnosis(finding: Finding, gathered: Gathered) -> Diagnosis:
         suspects=tuple(sorted(finding.suspects)) if not finding.culprits else (),
         at=_locations(finding, gathered),
         victims=finding.victims,
-        where=finding.where,
+        where=_with_hosts(finding, gathered),
         ranks=_census(gathered),
         job=Job(
             framework="torch",
@@ -76,10 +111,17 @@ def _diagnosis(finding: Finding, gathered: Gathered) -> Diagnosis:
         ruled_out=finding.ruled_out,
         chain=finding.chain,
         timeline=_timeline(gathered),
-        next_steps=_next_steps(finding),
+        next_steps=_next_steps(finding, gathered),
         key_files=_key_files(finding, gathered),
         missing_evidence=_missing(gathered),
     )
+
+
+def _with_hosts(finding: Finding, gathered: Gathered) -> Where:
+    """`where` with the hosts of the accused."""
+    accused = finding.culprits or finding.suspects
+    hosts = {gathered.ranks[rank].host for rank in accused if rank in gathered.ranks}
+    return dataclasses.replace(finding.where, hosts=tuple(sorted(hosts)))
 
 
 def _locations(finding: Finding, gathered: Gathered) -> dict[int, Location]:
@@ -93,15 +135,29 @@ def _locations(finding: Finding, gathered: Gathered) -> dict[int, Location]:
 def _census(gathered: Gathered) -> RankCensus:
     seen = set(gathered.flight.evidence.tables) | set(gathered.stacks) | set(gathered.progress)
     everybody = set(range(gathered.world_size))
-    exits = {e.rank: e for e in gathered.exits.attempt.exits} if gathered.exits else {}
-    states = gathered.flight.states() or tuple(
-        RankState(format_ranks([rank]), exit=exit_text(e)) for rank, e in sorted(exits.items())
-    )
     return RankCensus(
         expected=gathered.world_size or None,
         with_evidence=format_ranks(seen),
         missing=format_ranks(everybody - seen),
-        states=states,
+        states=_states(gathered),
+    )
+
+
+def _states(gathered: Gathered) -> tuple[RankState, ...]:
+    """Like ranks together, the fewest first: they are the outliers."""
+    exits = {e.rank: e for e in gathered.exits.attempt.exits} if gathered.exits else {}
+    progress = gathered.flight.progress()
+    alike: dict[tuple[str | None, int | None, int | None, bool | None, str | None], list[int]] = {}
+    for rank in sorted({*progress, *exits}):
+        exit_ = exits.get(rank)
+        ended = exit_text(exit_) if exit_ and not exit_.cleanup else None
+        alive = None if exit_ is None and rank not in gathered.stacks else ended is None
+        for group, enqueued, completed in progress.get(rank, ((None, None, None),)):
+            alike.setdefault((group, enqueued, completed, alive, ended), []).append(rank)
+    rows = sorted(alike.items(), key=lambda row: (len(row[1]), row[1]))
+    return tuple(
+        RankState(format_ranks(ranks), group, enqueued, completed, alive, ended)
+        for (group, enqueued, completed, alive, ended), ranks in rows
     )
 
 
@@ -121,17 +177,31 @@ def _timeline(gathered: Gathered) -> tuple[TimelineEntry, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.at))
 
 
-def _next_steps(finding: Finding) -> tuple[str, ...]:
-    found = next(iter(finding.where.found.values()), None)
+def _next_steps(finding: Finding, gathered: Gathered) -> tuple[str, ...]:
+    """Commands that can be pasted, or the place to read."""
+    where = finding.where
     if finding.kind is Kind.HEALTHY:
         return ()
+    if finding.kind is Kind.COLLECTIVE_SKIPPED and where.expected and where.expected.site:
+        return (f"# read {where.expected.site}: which rank-dependent condition leaves that call out?",)
+    found = next(iter(where.found.values()), None)
+    if found is not None and found.site:
+        return (f"# read {found.site}: what takes rank-dependent input there?",)
+    logs = [c for c in finding.evidence if c.source == "log" and c.file]
+    if logs:
+        return tuple(f"less +{c.line or 1} {c.file}" for c in logs[:2])
+    if finding.culprits and finding.where.how:
+        return (
+            f"less logs/*/attempt_*/{finding.culprits[0]}/stderr.log",
+            "dmesg -T | grep -i -E 'killed|xid'",
+        )
+    if gathered.exits is not None and gathered.exits.own:
+        return ("less launcher.log",)
     if finding.kind is Kind.INCONCLUSIVE:
         return (
             "py-spy dump --nonblocking --pid PID   # on every rank, while it still hangs",
             "export TORCH_FR_DUMP_TEMP_FILE=/persistent/path/rank_   # before the next start",
         )
-    if found is not None and found.site:
-        return (f"# read the call at {found.site}: what takes rank-dependent input there?",)
     return ()
 
 

@@ -1,12 +1,13 @@
 """All evidence of one bundle's last attempt, read by its rooms and not yet weighed."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.bundle.reader import BundleReader
 from harness.diagnose.flight.evidence import Membership
+from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.flight.room import FlightResult, analyse_dumps
 from harness.diagnose.flight.sources import DumpSource, find_dumps
 from harness.diagnose.launcher.exits import Exits, last_exits
@@ -51,18 +52,49 @@ class Gathered:
         )
 
 
-def gather(root: Path, world_size: int | None = None) -> Gathered:
+def gather(paths: Sequence[Path], world_size: int | None, on_progress: OnProgress) -> Gathered:
+    """Read a bundle, or dumps from any number of folders, files and archives."""
+    if len(paths) == 1 and BundleReader.is_bundle(paths[0]):
+        return _gather_bundle(paths[0], world_size, on_progress)
+    sources, complaints = find_dumps(_dump_places(paths))
+    flight = analyse_dumps(sources, (), world_size, complaints=complaints, on_progress=on_progress)
+    return Gathered(
+        world_size=flight.evidence.world_size,
+        manifest=None,
+        ranks={},
+        flight=flight,
+        stacks={},
+        exits=None,
+        launcher_error=None,
+        logs=(),
+        progress={},
+        key_files=tuple(t.file for t in flight.evidence.tables.values()),
+        complaints=flight.evidence.complaints,
+    )
+
+
+def _dump_places(paths: Sequence[Path]) -> list[Path]:
+    """Where the dumps of each path are: of a bundle only those of its last attempt."""
+    places: list[Path] = []
+    for path in paths:
+        folders = sorted((path / "flight_recorder").glob("attempt_*")) if BundleReader.is_bundle(path) else []
+        places.append(folders[-1] if folders else path)
+    return places
+
+
+def _gather_bundle(root: Path, world_size: int | None, on_progress: OnProgress) -> Gathered:
     """Read a bundle. The spec and the injection record stay closed."""
     reader = BundleReader.at(root)
     manifest = reader.manifest()
     record = reader.launcher()
     exits = last_exits(record)
     rank_map = reader.rank_map()
-    attempts = [*reader.attempts(), *((exits.attempt.attempt,) if exits else ())]
-    attempt = max(attempts, default=0)
+    attempt = exits.attempt.attempt if exits else max(reader.attempts(), default=0)
     ranks = {r.rank: r for r in (rank_map.ranks if rank_map else ()) if r.attempt == attempt}
-    world = world_size or (manifest.world_size if manifest else None)
-    world = world or (rank_map.world_size if rank_map else None)
+    recorded = (manifest.world_size if manifest else None) or (rank_map.world_size if rank_map else None)
+    world = recorded or world_size
+    if recorded and world_size and recorded != world_size:
+        reader.complaints.append(f"the bundle records {recorded} ranks: --world-size {world_size} is ignored")
     sources, unreadable = _dumps(reader, attempt)
     flight = analyse_dumps(
         sources,
@@ -70,6 +102,7 @@ def gather(root: Path, world_size: int | None = None) -> Gathered:
         world,
         hang=_stood_still(manifest),
         complaints=unreadable,
+        on_progress=on_progress,
     )
     stacks, complaints = read_sampling(reader.layout.stacks / f"attempt_{attempt}" / "0", root)
     log_folders = sorted(reader.layout.logs.glob(f"*/attempt_{attempt}"))
@@ -98,7 +131,11 @@ def _dumps(reader: BundleReader, attempt: int) -> tuple[list[DumpSource], list[s
     folder = reader.layout.flight_recorder / f"attempt_{attempt}"
     found, complaints = find_dumps([folder]) if folder.is_dir() else ([], [])
     inside = reader.relative(folder)
-    named = [dataclasses.replace(source, name=f"{inside}/{source.name}") for source in found]
+    named = [
+        dataclasses.replace(source, name=f"{inside}/{source.name}")
+        for source in found
+        if source.name == f"rank_{source.rank}"
+    ]
     return named, [f"{inside}/{complaint}" for complaint in complaints]
 
 

@@ -34,5 +34,7 @@ def parse_ranks(text: str) -> tuple[int, ...]:
             raise ValueError(f"'{part}' is not a rank: give ranks as 5 or 1,5 or 0-3")
         if dash and int(last) < int(first):
             raise ValueError(f"'{part}' runs backwards: give ranges as 0-3")
+        if max(len(first), len(last)) > 6:
+            raise ValueError(f"'{part}': no job has a million ranks; give ranks as 5 or 0-3")
         ranks.update(range(int(first), int(last if dash else first) + 1))
     return tuple(sorted(ranks))

@@ -51,6 +51,10 @@ class Collector:
             self.writer.not_collected(f"flight recorder of rank {format_ranks(missing)}", reason)
         self.writer.collected("flight recorder")
 
+    def resume(self) -> None:
+        """Take the flag back after a false alarm: the next failure is held for us again."""
+        self.writer.layout.collected_flag.unlink(missing_ok=True)
+
     def safe(self) -> None:
         """Say that evidence is safe: whoever waited with cleaning up may go on."""
         try:

@@ -39,5 +39,5 @@ class StepTail:
 def _step_time(line: bytes) -> float | None:
     try:
         return float(json.loads(line)["step_time_s"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -66,6 +66,16 @@ class Watch:
             self._step.stepped(now, durations)
         return notice or self._ask_the_clocks(now)
 
+    def moved_since(self, steps: int) -> bool:
+        """Whether steps were completed after `steps` had been counted: then nobody stood still."""
+        self.poll()
+        return self.steps > steps
+
+    def calm_down(self) -> None:
+        """After a false alarm: wait twice as long for the next step."""
+        self._step.floor_s *= 2
+        self._step.first_floor_s *= 2
+
     def close(self) -> None:
         """Let go of the watched processes."""
         self._exits.close()
@@ -102,6 +112,10 @@ class Watch:
             if rank not in self._finished:
                 unexpected.append(rank)
             self._exit.finished(rank, now)
+        if unexpected:
+            # A rank may have said that it finished after we read the registrations and before it left.
+            self._look_at_registrations(now)
+            unexpected = [rank for rank in unexpected if rank not in self._finished]
         if unexpected:
             return Notice("exit", time.time(), f"rank {format_ranks(unexpected)} is gone")
         return None

@@ -2,6 +2,7 @@
 
 from harness.bundle.codec import Json, to_json
 from harness.experiment import RunResult
+from harness.model.plan import RunPlan
 
 
 def run_document(run: RunResult) -> Json:
@@ -23,6 +24,28 @@ def run_document(run: RunResult) -> Json:
         "diagnosis": to_json(run.result.diagnosis),
         "bundle": str(run.bundle),
         "seconds": to_json(run.seconds),
+    }
+
+
+def plans_document(plans: list[RunPlan]) -> Json:
+    """`drill/plan/1`: what `--dry-run` would start."""
+    return {
+        "schema": "drill/plan/1",
+        "plans": [
+            {
+                "drill": plan.spec.name,
+                "mode": plan.mode.name,
+                "culprits": to_json(plan.culprits),
+                "nproc": plan.nproc,
+                "backend": plan.backend,
+                "launcher": plan.launcher,
+                "script": str(plan.spec.script),
+                "argv": to_json(plan.argv),
+                "env": to_json(plan.env),
+                "expected": to_json(plan.expectation),
+            }
+            for plan in plans
+        ],
     }
 
 

@@ -4,6 +4,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console
+from rich.progress import Progress, TaskID
 from rich.status import Status
 
 
@@ -39,3 +40,40 @@ class PhaseLine:
         elif name != "steps":
             text = f"{since:5.1f} s  {self._title}  {name}  {detail}".rstrip()
             self._console.print(text, style="dim", soft_wrap=True)
+
+
+SHOW_AFTER_S = 2.0
+"""Shorter waits need no bar."""
+
+
+class LoadBar:
+    """A progress bar for loading dumps, shown on a terminal once it takes longer than two seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started = time.monotonic()
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def __enter__(self) -> "LoadBar":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, total: int) -> None:
+        """So many of so many dumps are loaded."""
+        if self._bar is None:
+            late = time.monotonic() - self._started > SHOW_AFTER_S
+            if not (late and self._console.is_terminal):
+                return
+            self._bar = Progress(console=self._console, transient=True)
+            self._task = self._bar.add_task("loading dumps", total=total)
+            self._bar.start()
+        self._bar.update(self._task, completed=done)

@@ -8,11 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.diagnose.api import Result
+from harness.diagnose.flight.describe import short_call
 from harness.experiment import RunResult, Seconds
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import Citation, Diagnosis
 from harness.model.kinds import Kind
 from harness.model.ranks import format_ranks
+from harness.model.records import RankRecords
 from harness.model.verdict import Outcome, Verdict
 
 WIDTH = 100
@@ -42,7 +44,9 @@ def show_run(console: Console, run: RunResult) -> None:
     console.print(_timings(run.seconds), style="dim", width=WIDTH)
     shown = _short(run.bundle)
     console.print(f"bundle   {shown}", width=WIDTH, overflow="fold")
-    console.print(f"closer   drill diagnose {shown} --json", width=WIDTH, overflow="fold")
+    accused = (run.result.diagnosis.culprits or run.result.diagnosis.suspects)[:1]
+    closer = f" --show-rank {accused[0]}" if accused else ""
+    console.print(f"closer   drill diagnose {shown}{closer}", width=WIDTH, overflow="fold")
 
 
 def show_diagnosis(console: Console, result: Result) -> None:
@@ -50,12 +54,32 @@ def show_diagnosis(console: Console, result: Result) -> None:
     _show_result(console, result)
     diagnosis = result.diagnosis
     for label, lines in (
+        ("chain", list(diagnosis.chain[:8])),
         ("evidence", [_citation(c) for c in diagnosis.evidence[:6]]),
         ("ruled out", [f"{r.kind.value}: {r.because}" for r in diagnosis.ruled_out[:3]]),
         ("missing", list(diagnosis.missing_evidence[:4])),
         ("next", list(diagnosis.next_steps[:3])),
     ):
         _show_list(console, label, lines)
+
+
+def show_records(console: Console, records: RankRecords) -> None:
+    """Print one rank's recorded calls, oldest first."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("record", "group", "seq"):
+        table.add_column(name, justify="right" if name != "group" else "left", no_wrap=True)
+    for name in ("call", "state", "made by"):
+        table.add_column(name, overflow="fold")
+    for record in records.records:
+        peer = f" with rank {record.peer}" if record.peer is not None else ""
+        style = "" if record.state == "done" else "bold"
+        call = f"{short_call(record.call)}{peer}"
+        site = record.call.site or ""
+        table.add_row(
+            str(record.record), record.group, str(record.seq), call, record.state, site, style=style
+        )
+    console.print(f"rank {records.rank}: {len(records.records)} calls in {records.file}", width=WIDTH)
+    console.print(table)
 
 
 def _show_result(console: Console, result: Result) -> None:

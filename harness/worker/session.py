@@ -101,6 +101,8 @@ class Session:
         if error is not None:
             self._dump()
             sys.stdout.flush()
+            if isinstance(error, SystemExit) and error.code in (0, None):
+                self._registration.finished()
             return
         self._registration.groups(_memberships())
         dist.destroy_process_group()

@@ -1,7 +1,7 @@
 """The calls around a break, for people."""
 
+from harness.diagnose.flight.describe import short_call
 from harness.diagnose.flight.evidence import FlightEvidence
-from harness.diagnose.flight.findings import short_call
 from harness.diagnose.flight.table import State
 from harness.diagnose.flight.waits import WaitGraph
 from harness.model.breaktable import BreakTable, Cell, Row

@@ -45,7 +45,11 @@ def classify(evidence: FlightEvidence, odd: Stream, peers: Stream, index: int) -
     if not mine or not theirs:
         edit: Edit | None = Edit.EXTRA if mine else Edit.SKIPPED
     else:
-        edit = _confirmed_edit(mine, theirs, history) or _unconfirmed_edit(mine, theirs, history)
+        replaced = _mismatch(evidence, mine[0], theirs[0]) is not None and _same_function(
+            evidence.interner.sites[mine[0][1]], evidence.interner.sites[theirs[0][1]]
+        )
+        edit = _confirmed_edit(mine, theirs, history, replaced)
+        edit = edit or _unconfirmed_edit(mine, theirs, history)
     if edit is not Edit.BLOCK and _concerns_p2p(evidence, odd, peers, index, edit):
         return Kind.P2P_MISMATCH
     if edit is Edit.SUBSTITUTED:
@@ -63,21 +67,29 @@ def classify_tie(evidence: FlightEvidence, one: Stream, other: Stream, index: in
     return Kind.COLLECTIVE_TYPE_MISMATCH if kind is Kind.COLLECTIVE_EXTRA else kind
 
 
-def _confirmed_edit(mine: Sequence[Call], theirs: Sequence[Call], before: Sequence[Call]) -> Edit | None:
+def _confirmed_edit(
+    mine: Sequence[Call], theirs: Sequence[Call], before: Sequence[Call], replaced: bool
+) -> Edit | None:
     """The edit after which most calls agree again, or None where nothing later confirms any.
 
-    At equal length a substitution wins over a shift, and a short shift over a long one.
+    `replaced`: the two calls are of one function and differ in one thing only. At equal length a
+    substitution wins over a shift, and a short shift over a long one; and where the peers issued nothing
+    more that could speak for or against a substitution, it wins over an extra call.
     """
-    found = [(_overlap(mine[1:], theirs[1:]), 0, Edit.SUBSTITUTED)]
+    found: list[tuple[int, int, Edit]] = []
+    if replaced:
+        found.append((_overlap(mine[1:], theirs[1:]), 0, Edit.SUBSTITUTED))
     if len(mine) > 1 and len(theirs) > 1 and (mine[0], mine[1]) == (theirs[1], theirs[0]):
         found.append((2 + _overlap(mine[2:], theirs[2:]), 0, Edit.SWAPPED))
     for width in range(1, len(theirs)):
-        edit = Edit.BLOCK if width > 1 and _runs_again(theirs[:width], before, width) else Edit.SKIPPED
+        edit = Edit.BLOCK if _runs_again(theirs[:width], before, width) else Edit.SKIPPED
         found.append((_overlap(mine, theirs[width:]), -width, edit))
     for width in range(1, len(mine)):
-        edit = Edit.BLOCK if width > 1 and _runs_again(mine[:width], before, width) else Edit.EXTRA
+        edit = Edit.BLOCK if _runs_again(mine[:width], before, width) else Edit.EXTRA
         found.append((_overlap(mine[width:], theirs), -width, edit))
-    length, _, edit = max(found, key=lambda candidate: candidate[:2])
+    length, _, edit = max(found, key=lambda candidate: candidate[:2], default=(0, 0, Edit.EXTRA))
+    if replaced and edit is Edit.EXTRA and len(theirs) == 1 and mine[0] not in before:
+        return Edit.SUBSTITUTED
     return edit if length else None
 
 
@@ -87,7 +99,7 @@ def _unconfirmed_edit(mine: Sequence[Call], theirs: Sequence[Call], history: Seq
         return Edit.SKIPPED
     if history and mine[0] == history[-1]:
         return Edit.EXTRA
-    widths = range(2, min(LOOKAHEAD, len(history) // 2) + 1)
+    widths = range(2, min(LOOKAHEAD, len(history)) + 1)
     if any(_runs_again(mine, history, width) for width in widths):
         return Edit.BLOCK
     if mine[0] in history and any(_runs_again(theirs, history, width) for width in widths):
@@ -96,12 +108,16 @@ def _unconfirmed_edit(mine: Sequence[Call], theirs: Sequence[Call], history: Seq
 
 
 def _runs_again(calls: Sequence[Call], before: Sequence[Call], width: int) -> bool:
-    """Whether `calls` begin the block of `width` calls that has just run twice: one more micro-batch."""
+    """Whether `calls` begin the very block of `width` different calls that has just run: a micro-batch.
+
+    A single call proves that only where the block had run twice already.
+    """
     block = tuple(before[-width:])
-    if len(block) < width or tuple(before[-2 * width : -width]) != block:
+    if width < 2 or len(block) < width or len(set(block)) == 1:
         return False
     length = min(len(calls), width)
-    return tuple(calls[:length]) == block[:length] and len(set(block)) > 1
+    twice = tuple(before[-2 * width : -width]) == block
+    return tuple(calls[:length]) == block[:length] and (length > 1 or twice)
 
 
 def _overlap(a: Sequence[Call], b: Sequence[Call]) -> int:

@@ -88,7 +88,17 @@ def normalise(
     groups = resolve_groups(by_rank, interner, memberships, world)
     for table in by_rank.values():
         _merge_coalesced(table, interner)
+    outside = tuple(
+        f"{t.file}: rank {t.rank} is outside the world of {world}, left out"
+        for t in by_rank.values()
+        if t.rank >= world
+    )
+    by_rank = {rank: table for rank, table in by_rank.items() if rank < world}
     evidence = FlightEvidence(world, by_rank, groups, interner, complaints)
+    for table in by_rank.values():
+        table.gaps = table.gaps or _cut_short(evidence, table)
+    gaps = tuple(f"{t.file}: {t.gaps}; it convicts nobody" for t in by_rank.values() if t.gaps)
+    evidence.complaints = (*complaints, *outside, *gaps)
     gloo = [table for table in by_rank.values() if table.backend == "gloo"]
     for table in gloo:
         table.state = _retired_but_last(table)
@@ -96,6 +106,17 @@ def normalise(
         _settle_last(evidence, table)
         _settle_late(evidence, table)
     return evidence
+
+
+def _cut_short(evidence: FlightEvidence, table: RankTable) -> str | None:
+    """Whether a dump ends before what its own pg_status counts as enqueued."""
+    for number in np.unique(table.group).tolist():
+        group = evidence.groups[number]
+        counted = table.status.get(group.name, (0, 0))[0]
+        newest = evidence.newest(table.rank, number)
+        if counted > newest and not table.p2p[table.group == number].any():
+            return f"ends at seq {newest} of {group.label}, but {counted} were enqueued"
+    return None
 
 
 def _world_size(tables: Iterable[RankTable], memberships: Sequence[Membership]) -> int:

@@ -2,10 +2,11 @@
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 
@@ -26,14 +27,23 @@ class Loaded:
     complaints: list[str] = field(default_factory=list)
 
 
-def load_tables(sources: Sequence[DumpSource], workers: int | None = None) -> Loaded:
+OnProgress = Callable[[int, int], None]
+"""Called with how many of how many dumps are loaded."""
+
+
+def load_tables(
+    sources: Sequence[DumpSource],
+    workers: int | None = None,
+    on_progress: OnProgress = lambda done, total: None,
+) -> Loaded:
     """Load all dumps, one a rank; of two files for one rank the newer counts, and that is said.
 
     Ranks come from the file's name; a file without a number in its name gets the rank that its content
     proves, if it proves one.
     """
     count = workers or _workers(sources)
-    loaded = _load(sources) if count == 1 else _load_in_processes(sources, count)
+    load = partial(_load_in_processes, count=count) if count > 1 else _load
+    loaded = load(sources, on_progress=on_progress)
     loaded.tables = _one_a_rank(loaded.tables, loaded.complaints)
     return loaded
 
@@ -43,20 +53,22 @@ def _workers(sources: Sequence[DumpSource]) -> int:
     return 1 if size < PARALLEL_FROM_BYTES else min(len(os.sched_getaffinity(0)), len(sources))
 
 
-def _load_in_processes(sources: Sequence[DumpSource], count: int) -> Loaded:
+def _load_in_processes(sources: Sequence[DumpSource], count: int, on_progress: OnProgress) -> Loaded:
     # Sources hold functions, which do not pickle: forked children find them here by number.
     _shared.append(sources)
     total = Loaded()
     try:
-        bounds = [len(sources) * i // (count * 4) for i in range(count * 4 + 1)]
+        parts = max(count * 4, len(sources) // 16)
+        bounds = [len(sources) * i // parts for i in range(parts + 1)]
         chunks = [(a, b) for a, b in pairwise(bounds) if a < b]
         with ProcessPoolExecutor(count, mp_context=get_context("fork")) as pool:
-            for part in pool.map(_load_chunk, chunks):
+            for part, (_, done) in zip(pool.map(_load_chunk, chunks), chunks, strict=True):
                 remap = total.interner.absorb(part.interner)
                 for table in part.tables:
                     table.remap(remap)
                 total.tables.extend(part.tables)
                 total.complaints.extend(part.complaints)
+                on_progress(done, len(sources))
     finally:
         _shared.pop()
     return total
@@ -66,13 +78,14 @@ _shared: list[Sequence[DumpSource]] = []
 
 
 def _load_chunk(bounds: tuple[int, int]) -> Loaded:
-    return _load(_shared[-1][slice(*bounds)])
+    return _load(_shared[-1][slice(*bounds)], lambda done, total: None)
 
 
-def _load(sources: Sequence[DumpSource]) -> Loaded:
+def _load(sources: Sequence[DumpSource], on_progress: OnProgress) -> Loaded:
     loaded = Loaded()
     with _no_garbage_collection():
-        for source in sources:
+        for number, source in enumerate(sources):
+            on_progress(number, len(sources))
             try:
                 dump = load_dump(source.read())
                 rank = source.rank if source.rank is not None else _rank_from_content(dump)

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from harness.diagnose.flight.breaktable import break_table
 from harness.diagnose.flight.evidence import FlightEvidence, Membership, normalise
 from harness.diagnose.flight.findings import find_all
-from harness.diagnose.flight.parallel import load_tables
+from harness.diagnose.flight.parallel import OnProgress, load_tables
 from harness.diagnose.flight.sources import DumpSource
-from harness.diagnose.flight.table import RankTable
 from harness.diagnose.flight.waits import WaitGraph, build_graph
 from harness.model.breaktable import BreakTable
-from harness.model.diagnosis import RankState, Where
+from harness.model.diagnosis import Where
 from harness.model.finding import Finding
-from harness.model.ranks import format_ranks
 
 
 @dataclass(frozen=True)
@@ -40,25 +40,16 @@ class FlightResult:
                 return float(self.evidence.tables[rank].created_ns[at]) / 1e9
         return None
 
-    def states(self) -> tuple[RankState, ...]:
-        """Enqueued and completed of every rank in every group, like ranks together."""
-        alike: dict[tuple[str, int, int], list[int]] = {}
+    def progress(self) -> dict[int, tuple[tuple[str, int, int], ...]]:
+        """For each rank (group, last enqueued, last completed), as its own dump states it."""
+        found: dict[int, tuple[tuple[str, int, int], ...]] = {}
         for rank, table in self.evidence.tables.items():
-            for group, (enqueued, completed) in self._progress(rank, table).items():
-                alike.setdefault((group, enqueued, completed), []).append(rank)
-        return tuple(
-            RankState(format_ranks(ranks), group, enqueued, completed)
-            for (group, enqueued, completed), ranks in sorted(
-                alike.items(), key=lambda item: (len(item[1]), item[0])
+            used = np.unique(table.group).tolist()
+            groups = [self.evidence.groups[number] for number in used]
+            found[rank] = tuple(
+                (group.label, *table.status[group.name]) for group in groups if group.name in table.status
             )
-        )
-
-    def _progress(self, rank: int, table: RankTable) -> dict[str, tuple[int, int]]:
-        return {
-            group.label: table.status[group.name]
-            for number, group in enumerate(self.evidence.groups)
-            if group.name in table.status and (table.group == number).any()
-        }
+        return {rank: rows for rank, rows in found.items() if rows}
 
 
 def analyse_dumps(
@@ -67,12 +58,15 @@ def analyse_dumps(
     world_size: int | None = None,
     hang: bool | None = None,
     complaints: Sequence[str] = (),
+    on_progress: OnProgress = lambda done, total: None,
+    workers: int | None = None,
 ) -> FlightResult:
     """Analyse one dump a rank. Files that are no dumps end up in `evidence.complaints`, a line each.
 
-    `hang` is what is known from elsewhere of whether the job stood still (see `find_all`).
+    `hang` is what is known from elsewhere of whether the job stood still (see `find_all`); the answer
+    does not depend on the number of `workers`.
     """
-    loaded = load_tables(sources)
+    loaded = load_tables(sources, workers, on_progress)
     evidence = normalise(
         loaded.tables, loaded.interner, memberships, world_size, (*complaints, *loaded.complaints)
     )

@@ -58,14 +58,19 @@ class Departure:
 
 
 class StreamSet:
-    """Streams of the ranks of one role, cut to start at a collective that all of them still hold."""
+    """Streams of the ranks of one role, cut to start at a collective that all of them still hold.
 
-    def __init__(self, evidence: FlightEvidence, ranks: Sequence[int]) -> None:
+    With `only` the streams hold nothing but the collectives of that group: its members issue those in
+    one order whatever their roles.
+    """
+
+    def __init__(self, evidence: FlightEvidence, ranks: Sequence[int], only: int | None = None) -> None:
         self._evidence = evidence
+        self._only = only
         self.labels: list[str] = []
         numbers = {rank: self._label_numbers(rank) for rank in ranks}
         starts = _common_start(evidence, ranks, numbers)
-        self.streams = {rank: self._stream(rank, numbers[rank], starts[rank]) for rank in ranks}
+        self.streams = {rank: self._stream(rank, numbers[rank], at) for rank, at in starts.items()}
 
     def __getitem__(self, rank: int) -> Stream:
         return self.streams[rank]
@@ -96,17 +101,8 @@ class StreamSet:
 
     def _label_numbers(self, rank: int) -> Column:
         """For each group number the number of its label: sisters share one, by description or by order."""
-        groups = self._evidence.groups
-        numbers = np.zeros(len(groups) or 1, dtype=np.int32)
-        table = self._evidence.tables[rank]
-        used, firsts = np.unique(table.group, return_index=True)
-        nameless: Counter[int] = Counter()
-        for number in used[np.argsort(firsts)].tolist():
-            group = groups[number]
-            label = group.description
-            if not group.described:
-                label = f"?{len(group.members)}:{nameless[len(group.members)]}"
-                nameless[len(group.members)] += 1
+        numbers = np.zeros(len(self._evidence.groups) or 1, dtype=np.int32)
+        for number, label in sister_labels(self._evidence, rank).items():
             if label not in self.labels:
                 self.labels.append(label)
             numbers[number] = self.labels.index(label)
@@ -115,15 +111,18 @@ class StreamSet:
     def _stream(self, rank: int, numbers: Column, start: int) -> Stream:
         table = self._evidence.tables[rank]
         width = len(self._evidence.interner.signatures)
-        labels = numbers[table.group[start:]].astype(np.int32)
-        signatures = table.signature[start:]
+        at = np.arange(start, len(table), dtype=np.int32)
+        if self._only is not None:
+            at = at[(table.group[start:] == self._only) & ~table.p2p[start:]]
+        labels = numbers[table.group[at]].astype(np.int32)
+        signatures = table.signature[at]
         bare = _bare_signatures(self._evidence)
         return Stream(
             rank,
             labels * width + signatures,
             labels * width + bare[signatures],
-            self._evidence.site_of_stack[table.stack[start:]],
-            np.arange(start, len(table), dtype=np.int32),
+            self._evidence.site_of_stack[table.stack[at]],
+            at,
         )
 
     def _first_difference(self, ranks: Sequence[int]) -> int | None:
@@ -258,6 +257,28 @@ class StreamSet:
         return Departure(left, stayed, stayed[0], index, first)
 
 
+def sister_labels(evidence: FlightEvidence, rank: int) -> dict[int, str]:
+    """For each group that a rank uses a label that it shares with its sister groups.
+
+    The description where there is one; else size and order of creation, which all ranks share.
+    """
+    nameless: Counter[int] = Counter()
+    labels: dict[int, str] = {}
+    used = np.unique(evidence.tables[rank].group).tolist()
+    for number in sorted(used, key=lambda n: _creation_order(evidence.groups[n].name)):
+        group = evidence.groups[number]
+        labels[number] = group.description
+        if not group.described:
+            labels[number] = f"?{len(group.members)}:{nameless[len(group.members)]}"
+            nameless[len(group.members)] += 1
+    return labels
+
+
+def _creation_order(name: str) -> tuple[int, str]:
+    """torch numbers groups as they are made; hashed names have no order but their own."""
+    return (int(name), "") if name.isascii() and name.isdigit() else (1 << 30, name)
+
+
 def _bare_signatures(evidence: FlightEvidence) -> Column:
     """For each signature number a number that it shares with those that differ only in sizes."""
     known: dict[object, int] = {}
@@ -271,26 +292,33 @@ def _bare_signatures(evidence: FlightEvidence) -> Column:
 def _common_start(
     evidence: FlightEvidence, ranks: Sequence[int], numbers: dict[int, Column]
 ) -> dict[int, int]:
-    """For each rank the position of a collective that all hold, by group label and sequence number."""
-    held: dict[int, dict[int, tuple[int, int]]] = {}
-    for rank in ranks:
-        table = evidence.tables[rank]
-        held[rank] = {
-            int(numbers[rank][group]): (int(group), int(evidence.held(rank, int(group))[0][0]))
-            for group in np.unique(table.group[~table.p2p]).tolist()
-        }
+    """For each rank the position of one collective, by group label and sequence number, that it holds.
+
+    The collective that most ranks still hold, the earliest of those; ranks whose rings do not reach it
+    are left out: what does not overlap cannot be compared.
+    """
     if not any(evidence.tables[rank].wrapped for rank in ranks):
         return dict.fromkeys(ranks, 0)
-    shared = set.intersection(*(set(h) for h in held.values())) if held else set()
-    candidates: list[dict[int, int]] = []
-    for label in sorted(shared):
-        seq = max(h[label][1] for h in held.values())
-        starts: dict[int, int] = {}
-        for rank in ranks:
-            seqs, at = evidence.held(rank, held[rank][label][0])
-            i = int(np.searchsorted(seqs, seq))
-            if i < len(seqs):
-                starts[rank] = int(at[i])
-        if len(starts) == len(ranks):
-            candidates.append(starts)
-    return min(candidates, key=lambda s: sum(s.values()), default=dict.fromkeys(ranks, 0))
+    best: dict[int, int] = {}
+    for spans in _spans(evidence, ranks, numbers).values():
+        edges = sorted({oldest for oldest, _, _ in spans.values()})
+        for seq in edges:
+            holding = {r: g for r, (oldest, newest, g) in spans.items() if oldest <= seq <= newest}
+            starts = {r: at for r, g in holding.items() if (at := evidence.find(r, g, seq)) is not None}
+            if (len(starts), -sum(starts.values())) > (len(best), -sum(best.values())):
+                best = starts
+    return best
+
+
+def _spans(
+    evidence: FlightEvidence, ranks: Sequence[int], numbers: dict[int, Column]
+) -> dict[int, dict[int, tuple[int, int, int]]]:
+    """For each group label and rank: oldest and newest held sequence number, and the group."""
+    spans: dict[int, dict[int, tuple[int, int, int]]] = {}
+    for rank in ranks:
+        table = evidence.tables[rank]
+        for group in np.unique(table.group[~table.p2p]).tolist():
+            seqs, _ = evidence.held(rank, group)
+            label = int(numbers[rank][group])
+            spans.setdefault(label, {})[rank] = (int(seqs[0]), int(seqs[-1]), group)
+    return spans

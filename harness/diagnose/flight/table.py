@@ -165,7 +165,8 @@ class RankTable:
 
     `group` (int16) indexes the interner's groups until `normalise` resolves it to the evidence's;
     `seq` is the collective's or, where `p2p`, the send's or receive's sequence number; `written_s` is
-    when the dump was written (unix seconds, None if unknown).
+    when the dump was written (unix seconds, None if unknown). `gaps` says what the table lacks, if it
+    does: such a table neither convicts its rank nor speaks for others' order.
     """
 
     rank: int
@@ -184,6 +185,7 @@ class RankTable:
     status: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     members: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
     written_s: float | None = None
+    gaps: str | None = None
 
     def __len__(self) -> int:
         return len(self.seq)
@@ -275,7 +277,23 @@ def _build(
     )
     if len(table) > 1 and (np.diff(table.record) < 0).any():
         _sort(table)
+    table.gaps = _gaps(table, columns)
     return table
+
+
+def _gaps(table: RankTable, columns: Mapping[str, Sequence[Any]]) -> str | None:
+    """What a damaged or filtered dump lacks, or None."""
+    if not len(table):
+        return "holds no records"
+    steps = np.diff(table.record)
+    if len(steps) and (steps != 1).any():
+        after = int(table.record[int(np.argmax(steps != 1))])
+        return f"records are missing after number {after}"
+    for name in ("profiling_name", "input_sizes", "input_dtypes"):
+        unknown = [value is None for value in columns[name]]
+        if any(unknown) and not all(unknown):
+            return f"{name} is not recorded in every record"
+    return None
 
 
 def _transpose(entries: list[dict[str, object]]) -> Sequence[Sequence[Any]]:

@@ -124,7 +124,8 @@ def _not_arrived(
         at = evidence.find(member, group, seq)
         if at is None:
             oldest = evidence.oldest(member, group)
-            if oldest is None or oldest <= seq:
+            lost = table.gaps is not None and evidence.newest(member, group) > seq
+            if (oldest is None or oldest <= seq) and not lost:
                 yield member
         elif not comparable(mine, evidence.interner.signatures[int(table.signature[at])]) or _queued(
             evidence, heads, member, at

@@ -1,5 +1,6 @@
 """How ranks ended, from launcher.json: who went first, and who was only cleaned up after."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from harness.model.bundle import Attempt, LauncherRecord, RankExit
@@ -33,7 +34,9 @@ def last_exits(record: LauncherRecord | None) -> Exits | None:
     """The last attempt's exits, or None without a launcher record."""
     if record is None or not record.attempts:
         return None
-    return Exits(record.attempts[-1], record.outcome)
+    last = record.attempts[-1]
+    known = tuple(e for e in last.exits if e.rank in last.pids)
+    return Exits(dataclasses.replace(last, exits=known), record.outcome)
 
 
 def exit_text(exit_: RankExit) -> str:

@@ -1,4 +1,4 @@
-"""What a rank's own stderr says about its end: an exception, a gloo abort, or nothing."""
+"""What a rank's own stderr says about its end: an exception, lost communication, a gloo abort, or nothing."""
 
 import re
 from collections.abc import Iterator
@@ -6,26 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAX_LINE_BYTES = 1 << 16
-TAIL_BYTES = 1 << 20
 
-_EXCEPTION = re.compile(
-    r"^(?P<type>(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Iteration))"
-    r"(?::\s*(?P<text>.*))?$"
+_TRACEBACK = "Traceback (most recent call last)"
+_CHAINED = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
 )
+_GLOO_ABORT = re.compile(r"what\(\):.*op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]:\s?")
 """torch's own excepthook puts the global rank before each line of a traceback."""
 
-_GLOO_ABORT = re.compile(r"what\(\):.*op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _COMMUNICATION = re.compile(
-    r"gloo/transport|Connection closed by peer|Connection reset by peer|Read error \[|"
-    r"Timed out waiting \d+ms for (?:send|recv) operation|Broken pipe|"
-    r"DistNetworkError|DistBackendError|DistStoreError|NCCL error"
+    r"gloo/transport|Connection closed by peer \[|Read error \[|Write error \[|"
+    r"Timed out waiting \d+ms for (?:send|recv) operation|"
+    r"Dist(?:Network|Backend|Store)Error|NCCL error|ProcessGroup(?:Gloo|NCCL)|TCPStore"
 )
 
 
 @dataclass(frozen=True)
 class LogEvent:
-    """One line worth citing. `kind` is exception, communication or gloo_abort; `line` counts from 1."""
+    """One line worth citing. `kind` is exception, communication or gloo_abort; `line` counts from 1.
+
+    Of exceptions only the last chain of a log is an event: earlier ones were handled. A chain that
+    lost communication anywhere is of that kind, whatever it was wrapped in.
+    """
 
     rank: int
     kind: str
@@ -38,26 +42,33 @@ def read_rank_logs(attempt_folder: Path, root: Path) -> tuple[LogEvent, ...]:
     """Events of all ranks in torchrun's layout: ``attempt_<n>/<local_rank>/stderr.log``, one agent."""
     found: list[LogEvent] = []
     for path in sorted(attempt_folder.glob("*/stderr.log")):
-        if path.parent.name.isdigit():
+        if path.parent.name.isascii() and path.parent.name.isdigit():
             rank = int(path.parent.name)
-            name = str(path.relative_to(root))
-            found.extend(_events(rank, name, path))
+            found.extend(_events(rank, str(path.relative_to(root)), path))
     return tuple(found)
 
 
 def _events(rank: int, name: str, path: Path) -> Iterator[LogEvent]:
-    in_traceback = False
+    last: LogEvent | None = None
+    chained = in_traceback = False
     for number, raw in _lines(path):
         text = _RANK_PREFIX.sub("", raw)
-        if text.startswith("Traceback (most recent call last)"):
+        if text.startswith(_TRACEBACK):
             in_traceback = True
+        elif text.startswith(_CHAINED):
+            chained = True
         elif _GLOO_ABORT.search(text):
             yield LogEvent(rank, "gloo_abort", name, number, text.strip())
-        elif in_traceback and (match := _EXCEPTION.match(text)):
+        elif in_traceback and text and not text[0].isspace():
+            # The first line that is not indented ends a traceback: it is the exception itself.
             in_traceback = False
-            communication = _COMMUNICATION.search(text)
-            kind = "communication" if communication else "exception"
-            yield LogEvent(rank, kind, name, number, match.group(0)[:300])
+            lost = bool(_COMMUNICATION.search(text))
+            lost = lost or (chained and last is not None and last.kind == "communication")
+            kind = "communication" if lost else "exception"
+            last = LogEvent(rank, kind, name, number, text.strip()[:300])
+            chained = False
+    if last is not None:
+        yield last
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -66,6 +77,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             number = 0
             while line := file.readline(MAX_LINE_BYTES):
                 number += 1
-                yield number, line.decode("utf-8", errors="replace").rstrip("\n")
+                yield number, line.decode("utf-8", errors="replace").rstrip("\r\n")
     except OSError:
         return

@@ -48,7 +48,7 @@ def read_progress(folder: Path, root: Path) -> dict[int, Progress]:
             try:
                 record = json.loads(line)
                 rows.append((float(record["t"]), int(record["step"]), int(record["rank"]), number))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue
         if rows:
             ends, steps, ranks, numbers = zip(*rows, strict=True)

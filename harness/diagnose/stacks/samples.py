@@ -76,6 +76,6 @@ def read_sampling(folder: Path, root: Path) -> tuple[dict[int, RankStacks], tupl
         except (OSError, ValidationError) as error:
             complaints.append(f"{name}: not a stack sample ({type(error).__name__})")
             continue
-        if number.isdigit():
+        if number.isascii() and number.isdigit():
             found[int(number)] = RankStacks(int(number), name, processes)
     return found, tuple(complaints)

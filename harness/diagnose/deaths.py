@@ -1,0 +1,137 @@
+"""Who died of a cause of its own, weighed against what logs and dumps say of deaths that are symptoms."""
+
+from harness.diagnose.gathered import Gathered
+from harness.diagnose.launcher.exits import exit_text
+from harness.diagnose.logs.events import LogEvent
+from harness.model.bundle import RankExit
+from harness.model.diagnosis import Citation, Where
+from harness.model.finding import Finding
+from harness.model.kinds import Confidence, Kind
+from harness.model.ranks import format_ranks
+
+TOGETHER_S = 0.25
+"""Signals this close together are one act: the agent looks every 0.05 s and cannot order them."""
+
+
+def own_death(gathered: Gathered, diverged: bool) -> Finding | None:
+    """The first rank that ended of a cause of its own.
+
+    Once anybody has failed, the others lose it: a later end without a cause in its log convicts nobody.
+    An abort without a word is what gloo and NCCL do to victims: it never convicts, and where the
+    streams of collectives `diverged` it is not even a suspicion.
+    """
+    exits = gathered.exits.own if gathered.exits else ()
+    for order, exit_ in enumerate(exits):
+        if is_symptom(exit_, gathered):
+            continue
+        if exit_.code == 0:
+            if order == 0 and left_early(exit_, gathered):
+                return _left_early(exit_, gathered)
+            continue
+        if exit_.signal == "SIGABRT" and diverged:
+            continue
+        explained = exception_of(exit_, gathered) is not None
+        if explained or all(earlier.code == 0 for earlier in exits[:order]):
+            return _death(exit_, gathered)
+    return None
+
+
+def is_symptom(exit_: RankExit, gathered: Gathered) -> bool:
+    """Whether a death follows from somebody else's fault: its only words are of lost communication."""
+    events = [e for e in gathered.logs if e.rank == exit_.rank]
+    if exit_.signal == "SIGABRT":
+        return any(e.kind == "gloo_abort" for e in events)
+    if exit_.code is not None and exit_.code > 0:
+        return bool(events) and all(e.kind != "exception" for e in events)
+    return False
+
+
+def exception_of(exit_: RankExit, gathered: Gathered) -> LogEvent | None:
+    """The exception that ended a rank: only an exit code, not a signal, comes of one."""
+    if exit_.code is None or exit_.code <= 0:
+        return None
+    return next((e for e in gathered.logs if e.rank == exit_.rank and e.kind == "exception"), None)
+
+
+def left_early(exit_: RankExit, gathered: Gathered) -> bool:
+    """Whether a rank left with exit code 0 while others were not done."""
+    record = gathered.ranks.get(exit_.rank)
+    finished = record is not None and record.finished is not None
+    everybody = gathered.exits is not None and gathered.exits.all_finished
+    return not finished and not everybody
+
+
+def _left_early(exit_: RankExit, gathered: Gathered) -> Finding:
+    rank = exit_.rank
+    others = tuple(r for r in range(gathered.world_size) if r != rank)
+    summary = f"rank {rank} left with exit code 0 while the others were still at work"
+    return Finding(
+        source="launcher",
+        kind=Kind.RANK_EXITED,
+        confidence=Confidence.CERTAIN,
+        summary=summary,
+        culprits=(rank,),
+        victims=others,
+        where=Where(how="finished_early", step=step_of(rank, gathered)),
+        evidence=(Citation("launcher", f"rank {rank} ended first: exit code 0", "launcher.json", rank=rank),),
+        chain=(summary, f"-> ranks {format_ranks(others)} lose it"),
+    )
+
+
+def _death(exit_: RankExit, gathered: Gathered) -> Finding:
+    raised = exception_of(exit_, gathered)
+    ranks = (exit_.rank,) if raised else _died_together(exit_, gathered)
+    others = tuple(r for r in range(gathered.world_size) if r not in ranks)
+    record = gathered.ranks.get(exit_.rank)
+    joined = record is not None and record.joined is not None
+    when = "" if joined else " before it joined the group"
+    who = f"rank {exit_.rank}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
+    be = "is" if len(ranks) == 1 else "are"
+    summary = f"{who} {be} gone: {exit_text(exit_)}{when}"
+    if raised:
+        summary = f"rank {exit_.rank} raised {raised.text}{when}"
+    silent_abort = exit_.signal == "SIGABRT"
+    return Finding(
+        source="launcher",
+        kind=Kind.SOFTWARE_ERROR if raised else Kind.RANK_EXITED,
+        confidence=Confidence.POSSIBLE if silent_abort else Confidence.CERTAIN,
+        summary=summary,
+        culprits=() if silent_abort else ranks,
+        suspects=ranks if silent_abort else (),
+        victims=others,
+        where=Where(
+            how="exception" if raised else "signal" if exit_.signal else "exit_code",
+            step=step_of(exit_.rank, gathered),
+        ),
+        evidence=(
+            Citation("launcher", f"{who} ended first: {exit_text(exit_)}", "launcher.json", rank=exit_.rank),
+            *((cite_log(raised),) if raised else ()),
+        ),
+        chain=(summary, f"-> ranks {format_ranks(others)} lose {'it' if len(ranks) == 1 else 'them'}"),
+    )
+
+
+def _died_together(first: RankExit, gathered: Gathered) -> tuple[int, ...]:
+    """All ranks that one and the same signal ended at the same time."""
+    if first.signal is None or first.at is None or gathered.exits is None:
+        return (first.rank,)
+    return tuple(
+        sorted(
+            e.rank
+            for e in gathered.exits.own
+            if e.signal == first.signal and e.at is not None and e.at - first.at <= TOGETHER_S
+        )
+    )
+
+
+def step_of(rank: int, gathered: Gathered) -> int | None:
+    """The step that a rank was in: the one after the last that it recorded."""
+    if rank in gathered.progress:
+        return gathered.progress[rank].step + 1
+    record = gathered.ranks.get(rank)
+    return 0 if record is not None and record.joined is not None else None
+
+
+def cite_log(event: LogEvent) -> Citation:
+    """A log line as evidence."""
+    return Citation("log", event.text, event.file, event.line, rank=event.rank)
