@@ -99,7 +99,8 @@ def _departed(
     streams: StreamSet,
     departure: Departure,
 ) -> Finding:
-    odd, peers = streams[departure.ranks[0]], streams[departure.reference]
+    odd = max((streams[rank] for rank in departure.ranks), key=len)
+    peers = streams[departure.reference]
     kind = classify(evidence, odd, peers, departure.index)
     sisters = len(departure.sisters)
     where = place(evidence, graph, streams, departure)

@@ -48,7 +48,9 @@ def _decode(data: bytes) -> object:
         except (ValueError, RecursionError) as error:
             raise NotADump(f"broken JSON: {error}") from None
     try:
-        return _PlainUnpickler(io.BytesIO(data), encoding="utf-8", errors="replace").load()
+        # Buffered, since the unpickler then looks ahead instead of calling read() for every opcode.
+        file = io.BufferedReader(io.BytesIO(data), buffer_size=1 << 18)
+        return _PlainUnpickler(file, encoding="utf-8", errors="replace").load()
     except NotADump:
         raise
     except Exception as error:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,8 +45,8 @@ class Departure:
     """Ranks that left the common order together.
 
     `index` is where call sites part, `token_index` where operations part (equal unless a call paired
-    silently). `reference` is a rank that stayed; `sisters` all that stayed and were seen there. A tie
-    has no majority: then `ranks` and `sisters` are its two sides.
+    silently). `reference` is the rank that stayed and got furthest; `sisters` all that stayed and were
+    seen there. A tie has no majority: then `ranks` and `sisters` are its two sides.
     """
 
     ranks: tuple[int, ...]
@@ -241,20 +241,25 @@ class StreamSet:
         )
 
     def _tie(self, seen: Sequence[int], first: int) -> Departure:
-        reference = seen[0]
-        token = self[reference].tokens[first]
+        token = self[seen[0]].tokens[first]
         stayed = tuple(r for r in seen if self[r].tokens[first] == token)
         left = tuple(r for r in seen if self[r].tokens[first] != token)
         departure = self._departure(left, stayed, first)
-        return Departure(left, stayed, reference, departure.index, first, tie=True)
+        return replace(departure, tie=True)
 
     def _departure(self, left: tuple[int, ...], stayed: tuple[int, ...], first: int) -> Departure:
-        """Walk back over calls whose operations agree but whose call sites do not: they paired silently."""
-        reference, odd = self[stayed[0]], self[left[0]]
+        """Walk back over calls whose operations agree but whose call sites do not: they paired silently.
+
+        Compared are the ranks of either side that got furthest: they left most behind the break.
+        """
+        reference, odd = self._furthest(stayed), self._furthest(left)
         index = first
         while index and reference.sites[index - 1] != odd.sites[index - 1]:
             index -= 1
-        return Departure(left, stayed, stayed[0], index, first)
+        return Departure(left, stayed, reference.rank, index, first)
+
+    def _furthest(self, ranks: Sequence[int]) -> Stream:
+        return max((self[rank] for rank in ranks), key=len)
 
 
 def sister_labels(evidence: FlightEvidence, rank: int) -> dict[int, str]:

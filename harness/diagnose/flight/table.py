@@ -102,15 +102,19 @@ class Interner:
 
     def stacks_of(self, raw: Iterable[object]) -> list[int]:
         """Numbers of many lists of frames. Within one dump equal frames are mostly the same objects."""
-        by_identity: dict[tuple[int, ...], int] = {}
+        by_list: dict[int, int] = {}
+        by_frames: dict[tuple[int, ...], int] = {}
         numbers = []
         for frames in raw:
-            if not isinstance(frames, (list, tuple)):
-                raise TypeError("frames")
-            identity = tuple(map(id, frames))
-            known = by_identity.get(identity)
+            known = by_list.get(id(frames))
             if known is None:
-                known = by_identity[identity] = self._stack_by_value(frames)
+                if not isinstance(frames, (list, tuple)):
+                    raise TypeError("frames")
+                identity = tuple(map(id, frames))
+                known = by_frames.get(identity)
+                if known is None:
+                    known = by_frames[identity] = self._stack_by_value(frames)
+                by_list[id(frames)] = known
             numbers.append(known)
         return numbers
 

@@ -12,7 +12,7 @@ from harness.diagnose.flight.table import Signature, State
 UNEVEN = frozenset(
     (
         *("gather", "scatter", "all_to_all", "alltoall", "alltoall_base", "all_to_all_single"),
-        *("reduce_scatter_v", "all_gather_v", "allgather_v"),
+        *("reduce_scatter_v", "all_gather_v", "allgather_v", "all_to_all_v_single"),
     )
 )
 """Operations whose sizes may differ between members by design."""

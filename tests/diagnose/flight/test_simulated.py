@@ -1,0 +1,295 @@
+"""Thousands of simulated incidents: the culprit where the evidence decides, and never an innocent."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.diagnose.flight.room import FlightResult, analyse_dumps
+from harness.model.finding import Finding
+from harness.model.kinds import Kind
+from tests.simulate import FAULTS, Scenario, Shape
+
+SHAPES = {
+    "dp8": Shape(dp=8),
+    "dp3": Shape(dp=3),
+    "tp4dp4": Shape(tp=4, dp=4),
+    "tp2dp4": Shape(tp=2, dp=4),
+    "tp2dp2pp2": Shape(tp=2, dp=2, pp=2),
+    "dp4pp3": Shape(dp=4, pp=3),
+    "tp4dp2pp2": Shape(tp=4, dp=2, pp=2),
+}
+SMALL = {
+    "tp2": Shape(tp=2),
+    "pp4": Shape(pp=4),
+    "dp2pp2": Shape(dp=2, pp=2),
+    "tp2pp2": Shape(tp=2, pp=2),
+}
+SEEDS = 40
+
+KINDS = {
+    "skip": Kind.COLLECTIVE_SKIPPED,
+    "extra": Kind.COLLECTIVE_EXTRA,
+    "duplicate": Kind.COLLECTIVE_EXTRA,
+    "size": Kind.COLLECTIVE_SIZE_MISMATCH,
+    "dtype": Kind.COLLECTIVE_DTYPE_MISMATCH,
+    "type": Kind.COLLECTIVE_TYPE_MISMATCH,
+    "order": Kind.COLLECTIVE_ORDER_MISMATCH,
+    "stall": Kind.RANK_STALLED,
+    "gpu": Kind.GPU_STALLED,
+    "microbatch": Kind.MICROBATCH_MISMATCH,
+    "fewer": Kind.MICROBATCH_MISMATCH,
+    "p2p_missing": Kind.P2P_MISMATCH,
+    "p2p_size": Kind.P2P_MISMATCH,
+}
+BLOCKED_AT_ONCE = {"order", "duplicate", "skip"}
+"""Faults whose kind a rank that blocks at its odd call may leave open (skip against order against extra)."""
+
+
+def possible(fault: str, shape: Shape) -> bool:
+    """Whether a fault can happen in a shape at all."""
+    if fault.startswith("p2p"):
+        return shape.pp > 1
+    if fault in ("microbatch", "fewer"):
+        return shape.tp > 1
+    if fault == "order":
+        return (shape.tp > 1) + (shape.dp > 1) + (shape.pp > 1) > 1 and shape.tp * shape.dp > 1
+    return not (fault == "gpu" and shape.world < 3)
+
+
+def answer(scenario: Scenario, **options: Any) -> FlightResult:
+    """The analysis of a scenario's dumps."""
+    waited = 0.001 if scenario.still_running else 600.0
+    options = {"timing": scenario.fault == "gpu", "waited_s": waited, **options}
+    return analyse_dumps(scenario.sources(**options), world_size=scenario.shape.world)
+
+
+def first(result: FlightResult) -> Finding | None:
+    """The finding that explains the block, if any."""
+    return result.findings[0] if result.findings else None
+
+
+def assert_nobody_innocent(scenario: Scenario, result: FlightResult) -> None:
+    """No finding convicts a rank that was not broken."""
+    for finding in result.findings:
+        assert set(finding.culprits) <= {scenario.culprit}, (scenario.fault, scenario.shape, finding)
+
+
+CASES = [
+    pytest.param(fault, shape, id=f"{fault}-{name}")
+    for fault in KINDS
+    for name, shape in SHAPES.items()
+    if possible(fault, shape)
+]
+
+
+@pytest.mark.parametrize(("fault", "shape"), CASES)
+def test_the_culprit_is_exact_and_the_kind_right(fault: str, shape: Shape) -> None:
+    """Roles of three and more: the broken rank is convicted in at least 98 %, the rest are suspects."""
+    outcomes: Counter[str] = Counter()
+    kinds: Counter[Kind] = Counter()
+    for seed in range(SEEDS):
+        scenario = Scenario(fault, shape, seed)
+        result = answer(scenario)
+        assert_nobody_innocent(scenario, result)
+        finding = first(result)
+        if finding is None:
+            outcomes["nothing stood still"] += 1
+        elif finding.culprits:
+            outcomes["convicted"] += 1
+            kinds[finding.kind] += 1
+        else:
+            outcomes["suspected" if scenario.culprit in finding.suspects else "missed"] += 1
+    assert not outcomes["missed"], outcomes
+    if fault != "order":
+        # Two groups' calls in another order need not block at all.
+        assert not outcomes["nothing stood still"], outcomes
+    decided = outcomes["convicted"] + outcomes["suspected"]
+    if shape.role_size() >= 3:
+        assert outcomes["convicted"] >= 0.98 * decided, outcomes
+        assert kinds[KINDS[fault]] >= (0.6 if fault in BLOCKED_AT_ONCE else 0.9) * decided or (
+            fault == "order"
+        ), kinds
+
+
+@pytest.mark.parametrize("name", SHAPES | SMALL)
+def test_healthy_runs_and_snapshots_accuse_nobody(name: str) -> None:
+    """A finished run has nothing to explain; a job that just runs is told from a hang."""
+    shape = (SHAPES | SMALL)[name]
+    for fault in ("healthy", "snapshot"):
+        for seed in range(SEEDS):
+            result = answer(Scenario(fault, shape, seed))
+            for finding in result.findings:
+                assert finding.kind is Kind.HEALTHY, (fault, seed, finding)
+                assert not finding.culprits + finding.suspects
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_stuck_fabric_accuses_nobody(name: str) -> None:
+    """All joined with equal arguments and nothing completes."""
+    for seed in range(SEEDS):
+        finding = first(answer(Scenario("fabric", SHAPES[name], seed)))
+        assert finding is not None
+        assert (finding.kind, finding.culprits, finding.suspects) == (Kind.FABRIC_STALLED, (), ())
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_lost_rank_is_a_suspect(name: str) -> None:
+    """A rank that stopped and left no dump: the dumps alone do not decide."""
+    for seed in range(SEEDS):
+        scenario = Scenario("lost", SHAPES[name], seed)
+        finding = first(answer(scenario))
+        assert finding is not None
+        assert not finding.culprits
+        assert scenario.culprit in finding.suspects
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_roles_of_one_and_two_never_convict_an_innocent(fault: str, name: str) -> None:
+    """Where nobody can tell, both sides are suspects."""
+    if not possible(fault, SMALL[name]):
+        pytest.skip("cannot happen in this shape")
+    for seed in range(SEEDS):
+        try:
+            scenario = Scenario(fault, SMALL[name], seed)
+        except IndexError:
+            continue
+        result = answer(scenario)
+        assert_nobody_innocent(scenario, result)
+        finding = first(result)
+        if finding is not None and not finding.culprits and finding.suspects:
+            assert scenario.culprit in finding.suspects
+
+
+VARIANTS = {
+    "short rings": {"ring": 20},
+    "shorter rings": {"ring": 11},
+    "no stacks": {"stacks": False},
+    "no skew": {"skew": False},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_poor_evidence_never_convicts_an_innocent(fault: str, variant: str) -> None:
+    """Rings that wrapped, records without stacks, skewed record ids."""
+    for shape in (SHAPES | SMALL).values():
+        for seed in range(6):
+            if possible(fault, shape):
+                try:
+                    scenario = Scenario(fault, shape, seed)
+                except IndexError:
+                    continue
+                assert_nobody_innocent(scenario, answer(scenario, **VARIANTS[variant]))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_missing_dump_never_convicts_an_innocent(fault: str) -> None:
+    """An innocent's dump may be the one that is lost; so may two."""
+    for shape in (SHAPES | SMALL).values():
+        for seed in range(8):
+            if possible(fault, shape):
+                try:
+                    scenario = Scenario(fault, shape, seed)
+                except IndexError:
+                    continue
+                innocent = [r for r in range(shape.world) if r != scenario.culprit]
+                scenario.lost |= set(random.Random(seed).sample(innocent, 1 + (seed % 2) * (shape.world > 3)))
+                assert_nobody_innocent(scenario, answer(scenario))
+
+
+@pytest.mark.parametrize("fault", ["skip", "size", "extra", "stall", "p2p_missing"])
+@pytest.mark.parametrize("change", ["undescribed", "even"])
+def test_nameless_groups_and_shared_sites(fault: str, change: str) -> None:
+    """Groups without a description, and loops of equal calls at one site, do not change who it was."""
+    for shape in (SHAPES["tp4dp4"], SHAPES["tp2dp2pp2"], SHAPES["dp4pp3"]):
+        altered = replace(shape, described=False) if change == "undescribed" else replace(shape, even=True)
+        for seed in range(10):
+            if possible(fault, altered):
+                scenario = Scenario(fault, altered, seed)
+                finding = first(answer(scenario))
+                assert finding is not None
+                assert finding.culprits == (scenario.culprit,), (shape, seed, finding)
+
+
+@pytest.mark.parametrize("fault", ["skip", "type", "extra", "stall", "fewer"])
+def test_more_healthy_history_changes_nothing(fault: str) -> None:
+    """The last calls decide: a ring that kept less of the past gives the same culprit and kind."""
+    shape = replace(SHAPES["tp4dp4"], steps=5)
+    for seed in range(10):
+        scenario = Scenario(fault, shape, seed)
+        longest = max(len(e) for e in scenario.job.entries)
+        whole, cut = first(answer(scenario)), first(answer(scenario, ring=max(30, longest - 12)))
+        assert whole is not None
+        assert cut is not None
+        assert (whole.kind, whole.culprits) == (cut.kind, cut.culprits)
+
+
+@pytest.mark.parametrize("fault", ["skip", "size", "extra", "stall", "microbatch", "p2p_size", "fabric"])
+def test_file_order_and_rank_numbers_change_nothing(fault: str) -> None:
+    """Renumbered ranks give the renumbered answer; shuffled files the same one."""
+    for shape in (SHAPES["tp4dp4"], SHAPES["tp2dp2pp2"]):
+        for seed in range(6):
+            if not possible(fault, shape):
+                continue
+            scenario = Scenario(fault, shape, seed)
+            before = first(answer(scenario))
+            numbers = list(range(shape.world))
+            random.Random(seed).shuffle(numbers)
+            after = first(analyse_dumps(renumbered(scenario, numbers), world_size=shape.world))
+            assert before is not None
+            assert after is not None
+            assert after.kind is before.kind
+            assert set(after.culprits) == {numbers[r] for r in before.culprits}
+            assert set(after.suspects) == {numbers[r] for r in before.suspects}
+
+
+def renumbered(scenario: Scenario, numbers: list[int]) -> list[Any]:
+    """The same dumps as if ranks had other numbers; groups keep their order."""
+    import pickle
+
+    from harness.diagnose.flight.sources import DumpSource
+
+    sources = []
+    for rank, dump in scenario.dumps(timing=scenario.fault == "gpu").items():
+        config = dump["pg_config"]
+        assert isinstance(config, dict)
+        for group in config.values():
+            members = [int(r) for r in group["ranks"].strip("[]").split(",")]
+            group["ranks"] = str([numbers[r] for r in members])
+        data = pickle.dumps(dump)
+        sources.append(
+            DumpSource(
+                f"r{numbers[rank]}", numbers[rank], scenario.job.clock + 600, len(data), lambda d=data: d
+            )
+        )
+    return sources
+
+
+def test_the_number_of_processes_changes_nothing() -> None:
+    """One process or three: the same findings."""
+    for fault in ("skip", "order", "p2p_missing", "fabric"):
+        scenario = Scenario(fault, SHAPES["tp2dp2pp2"], 3)
+        sources = scenario.sources()
+        world = scenario.shape.world
+        alone = analyse_dumps(sources, world_size=world, workers=1).findings
+        assert analyse_dumps(sources, world_size=world, workers=3).findings == alone
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("fault", KINDS)
+def test_a_thousand_seeds(fault: str) -> None:
+    """At least 98 % exact over a thousand seeds where roles have three ranks and more."""
+    outcomes: Counter[bool] = Counter()
+    shapes = [s for s in SHAPES.values() if s.role_size() >= 3 and possible(fault, s)]
+    for seed in range(1000):
+        scenario = Scenario(fault, shapes[seed % len(shapes)], seed)
+        result = answer(scenario)
+        assert_nobody_innocent(scenario, result)
+        finding = first(result)
+        if finding is not None:
+            outcomes[finding.culprits == (scenario.culprit,)] += 1
+    assert outcomes[True] >= 0.98 * outcomes.total(), outcomes
