@@ -21,19 +21,35 @@ def own_death(gathered: Gathered, diverged: bool) -> Finding | None:
     streams of collectives `diverged` it is not even a suspicion.
     """
     exits = gathered.exits.own if gathered.exits else ()
-    for order, exit_ in enumerate(exits):
-        if is_symptom(exit_, gathered):
-            continue
-        if exit_.code == 0:
-            if order == 0 and left_early(exit_, gathered):
-                return _left_early(exit_, gathered)
+    early = [e for e in exits if e.code == 0 and _among_the_first(e, exits) and left_early(e, gathered)]
+    if early:
+        return _left_early(early[0], gathered)
+    for exit_ in exits:
+        if exit_.code == 0 or is_symptom(exit_, gathered):
             continue
         if exit_.signal == "SIGABRT" and diverged:
             continue
         explained = exception_of(exit_, gathered) is not None
-        if explained or all(earlier.code == 0 for earlier in exits[:order]):
+        if explained or _first_of_all(exit_, exits):
             return _death(exit_, gathered)
     return None
+
+
+def _among_the_first(exit_: RankExit, exits: tuple[RankExit, ...]) -> bool:
+    """Whether an exit is as early as the agent can tell: those who lose a rank follow within moments."""
+    times = [e.at for e in exits if e.at is not None]
+    return exit_.at is not None and exit_.at - min(times) <= TOGETHER_S
+
+
+def _first_of_all(exit_: RankExit, exits: tuple[RankExit, ...]) -> bool:
+    """Whether nobody else failed before, or at the same time with a signal of its own."""
+    for other in exits:
+        if other is exit_ or other.code == 0 or other.at is None or exit_.at is None:
+            continue
+        together = abs(other.at - exit_.at) <= TOGETHER_S
+        if other.at < exit_.at - TOGETHER_S or (together and other.signal and not exit_.signal):
+            return False
+    return True
 
 
 def is_symptom(exit_: RankExit, gathered: Gathered) -> bool:

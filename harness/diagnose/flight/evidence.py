@@ -95,10 +95,11 @@ def normalise(
     )
     by_rank = {rank: table for rank, table in by_rank.items() if rank < world}
     evidence = FlightEvidence(world, by_rank, groups, interner, complaints)
-    for table in by_rank.values():
-        table.gaps = table.gaps or _cut_short(evidence, table)
+    # Where the newest records are lost a dump says nothing of where its rank stands: as good as none.
+    lost = {r: why for r, t in by_rank.items() if (why := _lost_tail(evidence, t))}
+    cut = tuple(f"{by_rank.pop(rank).file}: {why}, left out" for rank, why in lost.items())
     gaps = tuple(f"{t.file}: {t.gaps}; it convicts nobody" for t in by_rank.values() if t.gaps)
-    evidence.complaints = (*complaints, *outside, *gaps)
+    evidence.complaints = (*complaints, *outside, *cut, *gaps)
     gloo = [table for table in by_rank.values() if table.backend == "gloo"]
     for table in gloo:
         table.state = _retired_but_last(table)
@@ -108,8 +109,10 @@ def normalise(
     return evidence
 
 
-def _cut_short(evidence: FlightEvidence, table: RankTable) -> str | None:
-    """Whether a dump ends before what its own pg_status counts as enqueued."""
+def _lost_tail(evidence: FlightEvidence, table: RankTable) -> str | None:
+    """Whether a dump is empty, or ends before what its own pg_status counts as enqueued."""
+    if not len(table):
+        return "holds no records"
     for number in np.unique(table.group).tolist():
         group = evidence.groups[number]
         counted = table.status.get(group.name, (0, 0))[0]

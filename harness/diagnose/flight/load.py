@@ -3,6 +3,10 @@
 import io
 import json
 import pickle
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 MAX_DUMP_BYTES = 1 << 28
@@ -11,6 +15,42 @@ MAX_DUMP_BYTES = 1 << 28
 
 class NotADump(ValueError):
     """The bytes are not a Flight Recorder dump; the message says why, in one line."""
+
+
+_MEMORY_BASE_BYTES = 64 << 20
+_MEMORY_FACTOR = 64
+"""Unpickled dumps take some ten times their size; a few bytes can ask for gigabytes (the memo's index)."""
+
+
+@contextmanager
+def _bounded_memory(extra_bytes: int) -> Iterator[None]:
+    """Let this process grow by no more than `extra_bytes`: what asks for more gets a MemoryError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[0])
+    except (OSError, ValueError, IndexError):
+        yield
+        return
+    limit = pages * resource.getpagesize() + extra_bytes
+    limits = [n for n in (limit, soft, hard) if n != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+class _Lookahead:
+    """Bytes as a file in which the unpickler looks ahead, instead of calling read() for every opcode.
+
+    Without `readinto`, on which CPython's unpickler stumbles when a bytearray is cut short.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        file = io.BufferedReader(io.BytesIO(data), buffer_size=1 << 16)
+        self.read = file.read
+        self.readline = file.readline
+        self.peek = file.peek
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -48,9 +88,8 @@ def _decode(data: bytes) -> object:
         except (ValueError, RecursionError) as error:
             raise NotADump(f"broken JSON: {error}") from None
     try:
-        # Buffered, since the unpickler then looks ahead instead of calling read() for every opcode.
-        file = io.BufferedReader(io.BytesIO(data), buffer_size=1 << 18)
-        return _PlainUnpickler(file, encoding="utf-8", errors="replace").load()
+        with _bounded_memory(_MEMORY_BASE_BYTES + _MEMORY_FACTOR * len(data)):
+            return _PlainUnpickler(_Lookahead(data), encoding="utf-8", errors="replace").load()
     except NotADump:
         raise
     except Exception as error:
