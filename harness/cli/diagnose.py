@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     type=click.Choice(["done", "started", "scheduled", "unknown"]),
     help="With --show-rank: only calls in this state.",
 )
+@click.option("--arrivals", is_flag=True, help="Print who enters each group's collectives last.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as HTML too.")
 @json_option
 def command(
@@ -30,6 +31,7 @@ def command(
     show_rank: int | None,
     group: str | None,
     state: str | None,
+    arrivals: bool,
     html: Path | None,
     as_json: bool,
 ) -> None:
@@ -44,7 +46,7 @@ def command(
     if show_rank is None and (group or state):
         raise UsageError("--group and --state choose among the calls of --show-rank N")
     with LoadBar(err_console()) as bar:
-        if show_rank is not None:
+        if show_rank is not None or arrivals:
             from harness.diagnose.api import read_evidence
 
             flight = read_evidence(paths, world_size, bar.update).flight
@@ -52,6 +54,11 @@ def command(
             from harness.diagnose.api import diagnose
 
             result = diagnose(*paths, world_size=world_size, on_progress=bar.update)
+    if arrivals:
+        from harness.report.terminal import show_arrivals
+
+        show_arrivals(out_console(), flight)
+        return
     if show_rank is not None:
         from harness.bundle.codec import to_json
         from harness.diagnose.flight.records import records_of

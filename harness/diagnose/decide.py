@@ -113,8 +113,9 @@ def _never_joined(gathered: Gathered) -> Finding | None:
 def _healthy(gathered: Gathered) -> Finding | None:
     exits = gathered.exits
     if exits is None:
-        # No launcher: the dumps alone may show a job that just runs.
-        return next((f for f in gathered.flight.findings if f.kind is Kind.HEALTHY), None)
+        # No launcher: the dumps alone may show a job that just runs, or in which one rank drags.
+        running = (Kind.STRAGGLER, Kind.HEALTHY)
+        return next((f for kind in running for f in gathered.flight.findings if f.kind is kind), None)
     if not exits.all_finished:
         return None
     steps = {p.step for p in gathered.progress.values()}

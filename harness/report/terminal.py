@@ -3,12 +3,15 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from harness.diagnose.api import Result
+from harness.diagnose.flight.arrivals import arrivals
 from harness.diagnose.flight.describe import short_call
+from harness.diagnose.flight.room import FlightResult
 from harness.experiment import RunResult, Seconds
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import Citation, Diagnosis
@@ -19,6 +22,7 @@ from harness.model.verdict import Outcome, Verdict
 
 WIDTH = 100
 MAX_FRAMES = 4
+MAX_ARRIVALS = 8
 
 _STYLES = {
     Outcome.PASS: "bold green",
@@ -80,6 +84,31 @@ def show_records(console: Console, records: RankRecords) -> None:
         )
     console.print(f"rank {records.rank}: {len(records.records)} calls in {records.file}", width=WIDTH)
     console.print(table)
+
+
+def show_arrivals(console: Console, flight: FlightResult) -> None:
+    """Print for each group how often each rank entered last, and by how much; the latest first."""
+    seen = arrivals(flight.evidence, same_clock=True)
+    if not seen:
+        console.print("no group with twenty common collectives of three members and more", width=WIDTH)
+    for group in seen:
+        label = flight.evidence.groups[group.group].label
+        ranks = format_ranks(group.members)
+        console.print(
+            f"{label}, ranks {ranks}: {group.collectives} collectives ({group.clocks})", width=WIDTH
+        )
+        last, margins = group.last(), group.margins_s()
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for name in ("rank", "times last", "by, median ms", "late, median ms"):
+            table.add_column(name, justify="right")
+        rows = []
+        for index, rank in enumerate(group.members):
+            mine = margins[last == index]
+            by = float(np.median(mine)) * 1e3 if len(mine) else 0.0
+            rows.append((len(mine), rank, by, float(np.median(group.late_s[index])) * 1e3))
+        for times, rank, by, late in sorted(rows, reverse=True)[:MAX_ARRIVALS]:
+            table.add_row(str(rank), str(times), f"{by:.2f}", f"{late:.2f}")
+        console.print(table)
 
 
 def _show_result(console: Console, result: Result) -> None:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from harness.diagnose.flight.groups import DEFAULT_GROUP, Group, Membership, resolve_groups
-from harness.diagnose.flight.table import Column, Interner, RankTable, Signature, Site, State
+from harness.diagnose.flight.table import COLUMNS, Column, Interner, RankTable, Signature, Site, State
 
 __all__ = ["DEFAULT_GROUP", "FlightEvidence", "Group", "Membership", "normalise"]
 
@@ -150,7 +150,7 @@ def _merge_coalesced(table: RankTable, interner: Interner) -> None:
         part = table.signature[first[i] : last[i] + 1].tolist()
         signature[i] = interner.signature(_as_set([interner.signatures[s] for s in part]))
         state[i] = table.state[first[i] : last[i] + 1].max()
-    for name in ("group", "seq", "p2p", "stack", "record", "created_ns", "retired"):
+    for name in COLUMNS:
         setattr(table, name, getattr(table, name)[first])
     table.signature, table.state = signature, state
 

@@ -1,5 +1,6 @@
 """Knots of the wait-for graph to findings, convictions first."""
 
+from harness.diagnose.flight.arrivals import find_straggler
 from harness.diagnose.flight.diverged import departures_inside, diverged
 from harness.diagnose.flight.evidence import FlightEvidence
 from harness.diagnose.flight.stuck import idle_ranks, joined_and_stuck
@@ -27,4 +28,7 @@ def find_all(evidence: FlightEvidence, graph: WaitGraph, hang: bool | None = Non
         found.append(idle_ranks(evidence, graph, idle, hang))
     if not graph.heads:
         found.extend(departures_inside(evidence, graph, tuple(evidence.tables)))
+    if all(finding.kind is Kind.HEALTHY for finding in found):
+        straggler = find_straggler(evidence)
+        found.extend([straggler] if straggler else [])
     return tuple(sorted(found, key=lambda f: (not f.culprits, not f.suspects, f.kind is Kind.INCONCLUSIVE)))

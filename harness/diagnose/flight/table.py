@@ -185,6 +185,7 @@ class RankTable:
     state: Column
     record: Column
     created_ns: Column
+    completed_ns: Column
     retired: Column
     status: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     members: Mapping[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
@@ -221,6 +222,7 @@ _FIELDS = (
     "is_p2p",
     "collective_seq_id",
     "p2p_seq_id",
+    "time_discovered_completed_ns",
 )
 _DEFAULTS: dict[str, object] = {"process_group": ("0", "default_pg"), "frames": ()}
 _STATES = {"completed": State.DONE, "started": State.STARTED, "scheduled": State.SCHEDULED}
@@ -274,6 +276,7 @@ def _build(
         state=np.array([_STATES.get(s, State.SCHEDULED) for s in columns["state"]], dtype=np.int8),
         record=_ints(columns["record_id"], np.int64),
         created_ns=_ints(columns["time_created_ns"], np.int64),
+        completed_ns=_ints(columns["time_discovered_completed_ns"], np.int64),
         retired=np.array([bool(flag) for flag in columns["retired"]], dtype=np.bool_),
         status=_status(dump.get("pg_status")),
         members=_members(dump.get("pg_config")),
@@ -310,9 +313,16 @@ def _transpose(entries: list[dict[str, object]]) -> Sequence[Sequence[Any]]:
     return list(zip(*rows, strict=True))
 
 
+COLUMNS = (
+    *("group", "seq", "p2p", "signature", "stack", "state", "record"),
+    *("created_ns", "completed_ns", "retired"),
+)
+"""All columns of a `RankTable`."""
+
+
 def _sort(table: RankTable) -> None:
     order = np.argsort(table.record, kind="stable")
-    for name in ("group", "seq", "p2p", "signature", "stack", "state", "record", "created_ns", "retired"):
+    for name in COLUMNS:
         setattr(table, name, getattr(table, name)[order])
 
 
