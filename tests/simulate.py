@@ -33,7 +33,8 @@ class Call:
     site: tuple[str, int]
     dtype: str = "Float"
     peer: int | None = None
-    queued: bool = True
+    uneven: bool = False
+    parts: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @property
     def p2p(self) -> bool:
@@ -52,6 +53,9 @@ class Shape:
     layers: int = 2
     described: bool = True
     even: bool = False
+    experts: bool = False
+    moody: bool = False
+    lonely: bool = False
 
     @property
     def world(self) -> int:
@@ -134,7 +138,7 @@ class Job:
                     waiting.setdefault((entry.call.group.name, entry.seq), []).append((rank, entry))
         for (name, seq), parts in waiting.items():
             members = parts[0][1].call.group.members
-            same = {(e.call.op, e.call.sizes, e.call.dtype) for _, e in parts}
+            same = {(e.call.op, () if e.call.uneven else e.call.sizes, e.call.dtype) for _, e in parts}
             if len(parts) == len(members) and len(same) == 1 and (name, seq) not in self.stuck:
                 for _, entry in parts:
                     entry.done = True
@@ -164,6 +168,10 @@ def groups_of(shape: Shape) -> dict[int, dict[str, Group]]:
 
     tp, dp, pp = shape.tp, shape.dp, shape.pp
     add("world", tuple(range(shape.world)))
+    if shape.experts:
+        for stage in range(pp):
+            for t in range(tp):
+                add("ep", tuple(stage * tp * dp + d * tp + t for d in range(dp)))
     if tp > 1:
         for block in range(dp * pp):
             add("tp", tuple(block * tp + i for i in range(tp)))
@@ -186,17 +194,19 @@ def programs_of(shape: Shape) -> list[list[Call]]:
         stage = rank // (shape.tp * shape.dp)
         stride = shape.tp * shape.dp
         pipeline = mine.get("pp")
-        for _ in range(shape.steps):
-            for _ in range(shape.microbatches):
+        for step in range(shape.steps):
+            for batch in range(shape.microbatches):
                 if pipeline and stage > 0:
                     calls.append(Call(pipeline, "recv", (512,), ("forward_recv", 10), peer=rank - stride))
-                calls += _layers(mine, shape, "forward", 20)
+                mood = _mood(mine, shape, step, batch)
+                calls += _layers(mine, shape, "forward", 20, mood)
+                calls += _experts(mine, rank, step, batch)
                 if pipeline and stage < shape.pp - 1:
                     calls.append(Call(pipeline, "send", (512,), ("forward_send", 30), peer=rank + stride))
-            for _ in range(shape.microbatches):
+            for batch in range(shape.microbatches):
                 if pipeline and stage < shape.pp - 1:
                     calls.append(Call(pipeline, "recv", (512,), ("backward_recv", 40), peer=rank + stride))
-                calls += _layers(mine, shape, "backward", 50)
+                calls += _layers(mine, shape, "backward", 50, _mood(mine, shape, step, batch))
                 if pipeline and stage > 0:
                     calls.append(Call(pipeline, "send", (512,), ("backward_send", 60), peer=rank - stride))
             if "dp" in mine:
@@ -206,16 +216,40 @@ def programs_of(shape: Shape) -> list[list[Call]]:
                 for layer in range(shape.layers):
                     size = 1024 * (layer + 1)
                     calls.append(Call(mine["dp"], "_allgather_base", (size,), ("gather_params", 80)))
+            if shape.lonely and "tp" in mine and mine["tp"].members[0] == 0:
+                calls.append(Call(mine["tp"], "all_reduce", (3,), ("log_metrics", 85)))
             calls.append(Call(mine["world"], "all_reduce", (1,), ("grad_norm", 90)))
         programs.append(calls)
     return programs
 
 
-def _layers(mine: dict[str, Group], shape: Shape, function: str, line: int) -> list[Call]:
+def _mood(mine: dict[str, Group], shape: Shape, step: int, batch: int) -> int:
+    """How long this tensor group's sequences are: data decides, and sister groups differ."""
+    if not shape.moody or "tp" not in mine:
+        return 0
+    return random.Random(f"{mine['tp'].members} {step} {batch}").randrange(1000)
+
+
+def _experts(mine: dict[str, Group], rank: int, step: int, batch: int) -> list[Call]:
+    """An all-to-all whose parts depend on the data; what one sends, the other receives."""
+    if "ep" not in mine:
+        return []
+    members = mine["ep"].members
+
+    def part(source: int, target: int) -> int:
+        return random.Random(f"{source} {target} {step} {batch}").randrange(1, 500)
+
+    sent = tuple(part(rank, other) for other in members)
+    received = tuple(part(other, rank) for other in members)
+    call = Call(mine["ep"], "all_to_all", (0,), ("dispatch", 25), uneven=True, parts=(sent, received))
+    return [call]
+
+
+def _layers(mine: dict[str, Group], shape: Shape, function: str, line: int, mood: int = 0) -> list[Call]:
     group = mine.get("tp")
     if group is None:
         return []
-    sizes = [2048 if shape.even else 2048 * (layer + 1) for layer in range(shape.layers)]
+    sizes = [mood + (2048 if shape.even else 2048 * (layer + 1)) for layer in range(shape.layers)]
     return [Call(group, "all_reduce", (size,), (function, line)) for size in sizes]
 
 
@@ -315,10 +349,10 @@ class Scenario:
             "record_id": number,
             "process_group": (call.group.name, call.group.desc),
             "profiling_name": name,
-            "input_sizes": [list(call.sizes)],
-            "output_sizes": [list(call.sizes)],
-            "input_dtypes": [call.dtype],
-            "output_dtypes": [call.dtype],
+            "input_sizes": [[n] for n in call.parts[0]] or [list(call.sizes)],
+            "output_sizes": [[n] for n in call.parts[1]] or [list(call.sizes)],
+            "input_dtypes": [call.dtype] * (len(call.parts[0]) or 1),
+            "output_dtypes": [call.dtype] * (len(call.parts[1]) or 1),
             "state": state,
             "frames": frames if stacks else [],
             "time_created_ns": int(entry.created * 1e9),
@@ -349,7 +383,7 @@ def _source(rank: int, dump: dict[str, object], written: float) -> DumpSource:
 
 
 def _collective(call: Call) -> bool:
-    return not call.p2p
+    return not call.p2p and not call.uneven
 
 
 def _skip(s: Scenario, rng: random.Random) -> None:
@@ -435,7 +469,7 @@ def length_of_microbatch(s: Scenario) -> int:
     """Calls of the culprit's forward micro-batch."""
     stage = s.culprit // (s.shape.tp * s.shape.dp)
     p2p = (stage > 0) + (stage < s.shape.pp - 1) if s.shape.pp > 1 else 0
-    return p2p + (s.shape.layers if s.shape.tp > 1 else 0)
+    return p2p + (s.shape.layers if s.shape.tp > 1 else 0) + s.shape.experts
 
 
 def _is_send(call: Call) -> bool:

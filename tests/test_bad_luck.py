@@ -146,6 +146,8 @@ def _start(tmp_path: Path, *args: str) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A shell's background jobs ignore Ctrl-C, and hand that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

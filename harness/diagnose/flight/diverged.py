@@ -185,7 +185,8 @@ def _undecided(evidence: FlightEvidence, graph: WaitGraph, knot: Knot) -> Findin
     p2p = any(h.p2p for h in knot.heads)
     kind = Kind.P2P_MISMATCH if p2p else Kind.COLLECTIVE_ORDER_MISMATCH
     if len({(h.group, h.seq) for h in knot.heads}) == 1:
-        kind = Kind.COLLECTIVE_TYPE_MISMATCH
+        ops = {evidence.interner.signatures[h.signature].op for h in knot.heads}
+        kind = Kind.COLLECTIVE_TYPE_MISMATCH if len(ops) > 1 else Kind.COLLECTIVE_SIZE_MISMATCH
     calls = {h.rank: call_of(evidence, h.rank, h.at) for h in knot.heads[:4]}
     wrapped = [len(evidence.tables[r]) for r in knot.ranks if evidence.tables[r].wrapped]
     short = f"the rings kept {min(wrapped, default=0)} calls, too few to see where the streams parted"

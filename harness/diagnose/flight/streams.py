@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.diagnose.flight.evidence import FlightEvidence
-from harness.diagnose.flight.table import Column, State
+from harness.diagnose.flight.table import Column, Signature, State
+from harness.diagnose.flight.uneven import is_uneven
 
 PERMUTATION_LIMIT = 8
 """Completed calls that run-ahead may have issued in another order, at most."""
@@ -67,6 +68,7 @@ class StreamSet:
     def __init__(self, evidence: FlightEvidence, ranks: Sequence[int], only: int | None = None) -> None:
         self._evidence = evidence
         self._only = only
+        self._habits: set[tuple[int, int, int]] = set()
         self.labels: list[str] = []
         numbers = {rank: self._label_numbers(rank) for rank in ranks}
         starts = _common_start(evidence, ranks, numbers)
@@ -116,10 +118,11 @@ class StreamSet:
             at = at[(table.group[start:] == self._only) & ~table.p2p[start:]]
         labels = numbers[table.group[at]].astype(np.int32)
         signatures = table.signature[at]
-        bare = _bare_signatures(self._evidence)
+        bare, uneven = _bare_signatures(self._evidence)
+        comparable = np.where(uneven[signatures], bare[signatures], signatures)
         return Stream(
             rank,
-            labels * width + signatures,
+            labels * width + comparable,
             labels * width + bare[signatures],
             self._evidence.site_of_stack[table.stack[at]],
             at,
@@ -139,13 +142,17 @@ class StreamSet:
     def _harmless(self, seen: Sequence[int], first: int) -> bool:
         """Take a difference that is no departure out of the streams; whether it was one."""
         return (
-            self._sizes_vary_by_group(seen, first)
+            self._habit(seen, first)
+            or self._sizes_vary_by_group(seen, first)
             or self._only_some_sisters_call(seen, first)
             or self._permuted(seen, first)
         )
 
     def _sizes_vary_by_group(self, seen: Sequence[int], first: int) -> bool:
-        """Sizes that differ between sister groups but agree inside each group."""
+        """Sizes that differ between sister groups and nowhere inside one: data decides them.
+
+        From then on sizes of that call count only inside a group (see `only`).
+        """
         if len({int(self[r].bare[first]) for r in seen}) > 1:
             return False
         inside: dict[tuple[int, int], set[int]] = {}
@@ -154,59 +161,63 @@ class StreamSet:
             table = self._evidence.tables[rank]
             if table.p2p[at]:
                 return False
-            inside.setdefault((int(table.group[at]), int(table.seq[at])), set()).add(int(table.signature[at]))
+            place = int(table.group[at]), int(table.seq[at])
+            inside.setdefault(place, set()).add(int(table.signature[at]))
         if len(inside) < 2 or any(len(signatures) > 1 for signatures in inside.values()):
             return False
-        if any(not self._whole_group_agrees(group, seq) for group, seq in inside):
-            return False
-        for rank in seen:
-            stream = self[rank]
-            tokens = stream.tokens.copy()
-            tokens[first] = stream.bare[first]
-            self.streams[rank] = Stream(rank, tokens, stream.bare, stream.sites, stream.at)
+        varying = self[seen[0]].bare[first]
+        for rank, stream in self.streams.items():
+            tokens = np.where(stream.bare == varying, stream.bare, stream.tokens)
+            self.streams[rank] = replace(stream, tokens=tokens)
         return True
 
     def _only_some_sisters_call(self, seen: Sequence[int], first: int) -> bool:
-        """A call that whole sister groups make and others do not, equal and complete in each of them."""
+        """A call that whole sister groups make alike and others do not: no member is at odds with it."""
         votes = Counter(int(self[r].tokens[first]) for r in seen)
         for token in votes:
             callers = [r for r in seen if self[r].tokens[first] == token]
             others = [r for r in seen if self[r].tokens[first] != token]
-            if not others or not all(self._complete_in_group(r, first, others) for r in callers):
+            if not others or not all(self._whole_group_calls(r, first, others) for r in callers):
                 continue
-            if all(self._resumes(r, first, others[0]) for r in callers):
+            if any(self._resumes(r, first, other) for r in callers for other in others):
                 for rank in callers:
+                    self._habits.add((rank, *self[rank].call(first)))
                     self.streams[rank] = self[rank].without(first, 1)
                 return True
         return False
 
-    def _complete_in_group(self, rank: int, first: int, others: Sequence[int]) -> bool:
+    def _habit(self, seen: Sequence[int], first: int) -> bool:
+        """A call that its ranks, and not their sisters, have made before without harm."""
+        callers = [r for r in seen if (r, *self[r].call(first)) in self._habits]
+        for rank in callers:
+            self.streams[rank] = self[rank].without(first, 1)
+        return bool(callers)
+
+    def _whole_group_calls(self, rank: int, first: int, others: Sequence[int]) -> bool:
+        """Whether most members of the call's group issued it alike, none another one, and no other rank.
+
+        A member without a dump speaks neither way; its partners are not held against the others then.
+        """
         table, at = self._evidence.tables[rank], int(self[rank].at[first])
         group, seq = int(table.group[at]), int(table.seq[at])
-        if table.p2p[at] or table.state[at] != State.DONE:
-            return False
         members = self._evidence.groups[group].members
-        if not members or not set(members).isdisjoint(others):
+        if table.p2p[at] or not members or not set(members).isdisjoint(others):
             return False
-        return self._whole_group_agrees(group, seq, done=True)
+        known = [member for member in members if member in self._evidence.tables]
+        holding = 0
+        for member in known:
+            there = self._evidence.find(member, group, seq)
+            if there is not None:
+                if self._evidence.tables[member].signature[there] != table.signature[at]:
+                    return False
+                holding += 1
+        return holding * 2 > len(known) and (holding > 1 or len(known) < len(members))
 
     def _resumes(self, rank: int, first: int, other: int) -> bool:
-        """Whether the stream agrees with another one again right after its odd call."""
-        mine, theirs = self[rank].tokens[first + 1 :][:4], self[other].tokens[first:][:4]
+        """Whether nothing speaks against the stream agreeing with another one right after its odd call."""
+        mine, theirs = self[rank].tokens[first + 1 :][:2], self[other].tokens[first:][:2]
         common = min(len(mine), len(theirs))
-        return common > 0 and np.array_equal(mine[:common], theirs[:common])
-
-    def _whole_group_agrees(self, group: int, seq: int, done: bool = False) -> bool:
-        signatures: set[int] = set()
-        for member in self._evidence.groups[group].members:
-            if member not in self._evidence.tables:
-                continue
-            at = self._evidence.find(member, group, seq)
-            table = self._evidence.tables[member]
-            if at is None or (done and table.state[at] != State.DONE):
-                return False
-            signatures.add(int(table.signature[at]))
-        return len(signatures) == 1
+        return np.array_equal(mine[:common], theirs[:common])
 
     def _permuted(self, seen: Sequence[int], first: int) -> bool:
         """A completed permutation with equal call sites after which the streams agree again."""
@@ -284,14 +295,23 @@ def _creation_order(name: str) -> tuple[int, str]:
     return (int(name), "") if name.isascii() and name.isdigit() else (1 << 30, name)
 
 
-def _bare_signatures(evidence: FlightEvidence) -> Column:
-    """For each signature number a number that it shares with those that differ only in sizes."""
+def _bare_signatures(evidence: FlightEvidence) -> tuple[Column, Column]:
+    """For each signature a number that it shares with those that differ only in sizes.
+
+    And whether its operation's sizes may differ between members by design.
+    """
     known: dict[object, int] = {}
-    numbers = [
-        known.setdefault((s.op, s.input_dtypes, s.output_dtypes, s.src, s.dst), i)
-        for i, s in enumerate(evidence.interner.signatures)
-    ]
-    return np.array(numbers or [0], dtype=np.int32)
+    signatures = evidence.interner.signatures
+    numbers = [known.setdefault(_without_sizes(s), i) for i, s in enumerate(signatures)]
+    uneven = [is_uneven(s) for s in signatures]
+    return np.array(numbers or [0], dtype=np.int32), np.array(uneven or [False], dtype=np.bool_)
+
+
+def _without_sizes(s: Signature) -> tuple[object, ...]:
+    """What is left of a signature without sizes; uneven calls have one tensor a peer, or none."""
+    if is_uneven(s):
+        return s.op, frozenset(s.input_dtypes + s.output_dtypes), s.src, s.dst
+    return s.op, s.input_dtypes, s.output_dtypes, s.src, s.dst
 
 
 def _common_start(

@@ -7,15 +7,8 @@ import numpy as np
 
 from harness.diagnose.flight.evidence import FlightEvidence
 from harness.diagnose.flight.pairs import Pairs, pair_agrees
-from harness.diagnose.flight.table import Signature, State
-
-UNEVEN = frozenset(
-    (
-        *("gather", "scatter", "all_to_all", "alltoall", "alltoall_base", "all_to_all_single"),
-        *("reduce_scatter_v", "all_gather_v", "allgather_v", "all_to_all_v_single"),
-    )
-)
-"""Operations whose sizes may differ between members by design."""
+from harness.diagnose.flight.table import State
+from harness.diagnose.flight.uneven import fits, is_uneven
 
 
 @dataclass(frozen=True)
@@ -91,13 +84,6 @@ def build_graph(evidence: FlightEvidence) -> WaitGraph:
     return WaitGraph(heads, knots, waits_for, missing, pairs)
 
 
-def comparable(a: Signature, b: Signature) -> bool:
-    """Whether two members' signatures can belong to one healthy collective."""
-    if a == b:
-        return True
-    return a.op == b.op and a.op.lstrip("_") in UNEVEN
-
-
 def _targets(
     evidence: FlightEvidence, heads: Mapping[int, Head], pairs: Pairs
 ) -> Iterator[tuple[tuple[int, ...], list[int]]]:
@@ -108,28 +94,32 @@ def _targets(
             yield tuple(_peer_not_arrived(evidence, heads, pairs, head)), [head.rank]
         else:
             classes.setdefault((head.group, head.seq, head.signature), []).append(head.rank)
-    for (group, seq, signature), ranks in classes.items():
-        yield tuple(_not_arrived(evidence, heads, group, seq, signature)), ranks
+    for (_, _, signature), ranks in classes.items():
+        if is_uneven(evidence.interner.signatures[signature]):
+            # What fits depends on who asks.
+            for rank in ranks:
+                yield tuple(_not_arrived(evidence, heads, heads[rank])), [rank]
+        else:
+            yield tuple(_not_arrived(evidence, heads, heads[ranks[0]])), ranks
 
 
-def _not_arrived(
-    evidence: FlightEvidence, heads: Mapping[int, Head], group: int, seq: int, signature: int
-) -> Iterator[int]:
-    mine = evidence.interner.signatures[signature]
-    for member in evidence.groups[group].members:
+def _not_arrived(evidence: FlightEvidence, heads: Mapping[int, Head], head: Head) -> Iterator[int]:
+    mine = evidence.interner.signatures[head.signature]
+    members = evidence.groups[head.group].members
+    for member in members:
         if member not in evidence.tables:
             yield member
             continue
         table = evidence.tables[member]
-        at = evidence.find(member, group, seq)
+        at = evidence.find(member, head.group, head.seq)
         if at is None:
-            oldest = evidence.oldest(member, group)
-            lost = table.gaps is not None and evidence.newest(member, group) > seq
-            if (oldest is None or oldest <= seq) and not lost:
+            oldest = evidence.oldest(member, head.group)
+            lost = table.gaps is not None and evidence.newest(member, head.group) > head.seq
+            if (oldest is None or oldest <= head.seq) and not lost:
                 yield member
-        elif not comparable(mine, evidence.interner.signatures[int(table.signature[at])]) or _queued(
-            evidence, heads, member, at
-        ):
+            continue
+        theirs = evidence.interner.signatures[int(table.signature[at])]
+        if not fits(mine, theirs, members, head.rank, member) or _queued(evidence, heads, member, at):
             yield member
 
 

@@ -293,3 +293,96 @@ def test_a_thousand_seeds(fault: str) -> None:
         if finding is not None:
             outcomes[finding.culprits == (scenario.culprit,)] += 1
     assert outcomes[True] >= 0.98 * outcomes.total(), outcomes
+
+
+HARD = {
+    "experts": {"experts": True},
+    "data decides sizes": {"moody": True},
+    "calls of one group only": {"lonely": True},
+    "all of it": {"experts": True, "moody": True, "lonely": True},
+}
+
+
+@pytest.mark.parametrize("hard", HARD)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_makes_it_hard_convicts_no_innocent(fault: str, hard: str) -> None:
+    """Uneven all-to-alls, sizes that data decide, calls that only one sister group makes."""
+    right = total = 0
+    for base in (SHAPES["tp4dp4"], SHAPES["tp2dp4"], SHAPES["tp2dp2pp2"], SHAPES["tp4dp2pp2"]):
+        shape = replace(base, **HARD[hard])
+        for seed in range(6):
+            if possible(fault, shape):
+                scenario = Scenario(fault, shape, seed)
+                result = answer(scenario)
+                assert_nobody_innocent(scenario, result)
+                finding = first(result)
+                if shape.role_size() >= 3 and finding is not None:
+                    total += 1
+                    right += finding.culprits == (scenario.culprit,)
+    if fault in KINDS and fault != "order":
+        assert right >= 0.5 * total, (right, total)
+
+
+def test_equal_names_with_different_members_are_kept_apart() -> None:
+    """Sister groups that all go by one name and description are still several groups."""
+    import pickle
+
+    from harness.diagnose.flight.sources import DumpSource
+
+    for fault in ("skip", "size", "stall"):
+        for seed in range(10):
+            scenario = Scenario(fault, SHAPES["tp4dp4"], seed)
+            sources = []
+            for rank, dump in scenario.dumps().items():
+                names = {"default_pg": "0", "mesh_tp": "5fe1", "mesh_dp": "77ab"}
+                config = dump["pg_config"]
+                assert isinstance(config, dict)
+                dump["pg_config"] = {
+                    names[g["desc"]]: {**g, "name": names[g["desc"]]} for g in config.values()
+                }
+                for entry in dump["entries"]:  # type: ignore[attr-defined]
+                    entry["process_group"] = (names[entry["process_group"][1]], entry["process_group"][1])
+                data = pickle.dumps(dump)
+                written = scenario.job.clock + 600
+                sources.append(DumpSource(f"r{rank}", rank, written, len(data), lambda d=data: d))  # type: ignore[misc]
+            finding = first(analyse_dumps(sources, world_size=scenario.shape.world))
+            assert finding is not None
+            assert finding.culprits == (scenario.culprit,), (fault, seed, finding)
+
+
+def test_a_whole_replica_that_deviates_convicts_nobody_else() -> None:
+    """One of four replicas runs a micro-batch more: its ranks, or suspects; never another replica's."""
+    for seed in range(20):
+        scenario = Scenario("healthy", SHAPES["tp4dp4"], seed)
+        replica = range(4 * (seed % 4), 4 * (seed % 4) + 4)
+        for rank in replica:
+            program = scenario.job.programs[rank]
+            length = len(program) // scenario.shape.steps
+            program[length:length] = program[:2]
+        scenario.job.run()
+        for finding in answer(scenario).findings:
+            assert set(finding.culprits) <= set(replica), finding
+
+
+def test_all_to_all_parts_must_fit_pair_by_pair() -> None:
+    """What one sends the other must receive; the odd one is among the accused, nobody else convicted."""
+    shape = Shape(dp=4, experts=True)
+    for seed in range(20):
+        scenario = Scenario("healthy", shape, seed)
+        odd = seed % 4
+        program = scenario.job.programs[odd]
+        at = next(i for i, c in enumerate(program) if c.uneven and i > len(program) // 2)
+        sent, received = program[at].parts
+        other = (odd + 1) % 4
+        program[at] = replace(
+            program[at], parts=(tuple(n + 9 * (i == other) for i, n in enumerate(sent)), received)
+        )
+        group = program[at].group.name
+        seq = sum(c.group.name == group for c in program[: at + 1])
+        scenario.job.stuck.add((group, seq))
+        scenario.job.run()
+        finding = first(answer(scenario))
+        assert finding is not None
+        assert finding.kind is Kind.COLLECTIVE_SIZE_MISMATCH, finding
+        assert set(finding.culprits) <= {odd}
+        assert odd in (*finding.culprits, *finding.suspects)
