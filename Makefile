@@ -30,6 +30,7 @@ check: lint types test
 
 bench: $(BIN)/drill
 	$(BIN)/python benchmarks/spine.py
+	$(BIN)/python benchmarks/flight.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

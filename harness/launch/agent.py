@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -38,6 +38,7 @@ class ExitLedger:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self.reaped: Callable[[int], int | None] = lambda rank: None
         self._attempts: list[Attempt] = []
         self._exits: dict[int, RankExit] = {}
         self._stopping: float | None = None
@@ -89,7 +90,10 @@ class ExitLedger:
         try:
             info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
-            return RankExit(rank, pid, None, None, time.time(), cleanup)
+            code = self.reaped(rank)
+            if code is None:
+                return RankExit(rank, pid, None, None, time.time(), cleanup)
+            return _exit(rank, pid, code, cleanup)
         if info is None:
             return None
         exited = info.si_code == os.CLD_EXITED
@@ -124,6 +128,7 @@ class RecordingAgent(LocalElasticAgent):
         pids: dict[int, Any] = super()._start_workers(worker_group)
         attempt = worker_group.spec.max_restarts - self._remaining_restarts
         by_rank = {w.global_rank: pids[w.local_rank] for w in worker_group.workers}
+        self.ledger.reaped = self._reaped_code
         self.ledger.started(attempt, by_rank)
         self.layout.collected_flag.unlink(missing_ok=True)
         _fork_barrier(self.layout, attempt).touch()
@@ -138,6 +143,17 @@ class RecordingAgent(LocalElasticAgent):
             rank = worker_group.workers[failure.local_rank].global_rank
             self.ledger.reported(rank, failure.pid, failure.exitcode)
         return result
+
+    def _reaped_code(self, rank: int) -> int | None:
+        """The exit code of a rank that torch reaped before we looked; one agent: rank is local rank."""
+        context: Any = self._pcontext
+        forked = getattr(context, "_pc", None)
+        if forked is not None:
+            code = forked.processes[rank].exitcode
+        else:
+            handler = getattr(context, "subprocess_handlers", {}).get(rank)
+            code = handler.proc.returncode if handler else None
+        return code if isinstance(code, int) else None
 
     def _shutdown(self, *args: Any, **kwargs: Any) -> None:
         self.ledger.stopping()
