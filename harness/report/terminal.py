@@ -23,6 +23,7 @@ from harness.model.verdict import Outcome, Verdict
 WIDTH = 100
 MAX_FRAMES = 4
 MAX_ARRIVALS = 8
+MAX_CITED = 120
 
 _STYLES = {
     Outcome.PASS: "bold green",
@@ -213,7 +214,8 @@ def _citation(cited: Citation) -> str:
         return cited.says
     record = f" record {cited.record}" if cited.record is not None else ""
     line = f":{cited.line}" if cited.line is not None else ""
-    return f"{cited.file}{line}{record}  {cited.says}"
+    says = cited.says if len(cited.says) <= MAX_CITED else f"{cited.says[: MAX_CITED - 3]}..."
+    return f"{cited.file}{line}{record}  {says}"
 
 
 def _short(path: Path) -> Path:

@@ -7,7 +7,8 @@ import numpy as np
 
 from harness.diagnose.flight.describe import SOURCE, others_than
 from harness.diagnose.flight.evidence import FlightEvidence
-from harness.diagnose.flight.table import Column, State
+from harness.diagnose.flight.intern import Column
+from harness.diagnose.flight.table import State
 from harness.model.diagnosis import Citation, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind

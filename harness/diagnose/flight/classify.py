@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from enum import Enum
 
 from harness.diagnose.flight.evidence import FlightEvidence
+from harness.diagnose.flight.intern import Signature, Site
 from harness.diagnose.flight.streams import Stream
-from harness.diagnose.flight.table import Signature, Site
 from harness.model.kinds import Kind
 
 Call = tuple[int, int]

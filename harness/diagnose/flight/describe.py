@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from harness.diagnose.flight.evidence import FlightEvidence
+from harness.diagnose.flight.intern import Signature
 from harness.diagnose.flight.streams import Departure, StreamSet
-from harness.diagnose.flight.table import Signature
 from harness.diagnose.flight.waits import WaitGraph
 from harness.model.diagnosis import CallSignature, Citation, Where
 from harness.model.kinds import Confidence, Kind

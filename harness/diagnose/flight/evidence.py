@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from harness.diagnose.flight.groups import DEFAULT_GROUP, Group, Membership, resolve_groups
-from harness.diagnose.flight.table import COLUMNS, Column, Interner, RankTable, Signature, Site, State
+from harness.diagnose.flight.intern import Column, Interner, Signature, Site
+from harness.diagnose.flight.table import COLUMNS, RankTable, State
 
 __all__ = ["DEFAULT_GROUP", "FlightEvidence", "Group", "Membership", "normalise"]
 

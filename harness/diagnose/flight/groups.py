@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.diagnose.flight.table import Interner, RankTable
+from harness.diagnose.flight.intern import Interner
+from harness.diagnose.flight.table import RankTable
 
 DEFAULT_GROUP = "default_pg"
 _NO_DESCRIPTION = ("", "undefined")

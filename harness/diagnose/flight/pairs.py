@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.diagnose.flight.evidence import FlightEvidence
-from harness.diagnose.flight.table import Column, Signature, State
+from harness.diagnose.flight.intern import Column, Signature
+from harness.diagnose.flight.table import State
 
 
 @dataclass(frozen=True)

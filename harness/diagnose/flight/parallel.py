@@ -10,9 +10,10 @@ from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 
+from harness.diagnose.flight.intern import Interner
 from harness.diagnose.flight.load import NotADump, load_dump
 from harness.diagnose.flight.sources import DumpSource
-from harness.diagnose.flight.table import MAX_RANK, Interner, RankTable, build_table
+from harness.diagnose.flight.table import MAX_RANK, RankTable, build_table
 
 PARALLEL_FROM_BYTES = 8 << 20
 """Below this much, starting processes costs more than it saves."""

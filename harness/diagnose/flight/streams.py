@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.diagnose.flight.evidence import FlightEvidence
-from harness.diagnose.flight.table import Column, Signature, State
+from harness.diagnose.flight.intern import Column, Signature
+from harness.diagnose.flight.table import State
 from harness.diagnose.flight.uneven import is_uneven
 
 PERMUTATION_LIMIT = 8

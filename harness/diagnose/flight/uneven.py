@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.diagnose.flight.table import Signature
+from harness.diagnose.flight.intern import Signature
 
 _UNEVEN = frozenset(
     (
