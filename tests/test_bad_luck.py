@@ -339,3 +339,28 @@ def test_full_shared_memory_is_said_and_inconclusive(tmp_path: Path, tag: str) -
     assert done.returncode == 3, (done.stdout, done.stderr)
     assert "No space left on device" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.ranks
+def test_a_slow_step_is_no_stall(tmp_path: Path, tag: str) -> None:
+    """Steps that go on while evidence is collected: the watch goes on too, and the run is healthy."""
+    drills = tmp_path / "drills"
+    drills.mkdir()
+    (drills / "lumpy.yaml").write_text(
+        "name: lumpy\nsummary: one slow step\nscript: lumpy.py\nnproc: 2\nmode: a\n"
+        "modes: {a: {summary: s, expect: {kind: healthy, accused: nobody}}}\n"
+    )
+    (drills / "lumpy.py").write_text(
+        "import time, torch, torch.distributed as dist\nfrom harness.worker import Session\n"
+        "with Session.join() as session:\n"
+        "    for step in session.steps(12):\n"
+        "        dist.all_reduce(torch.ones(1))\n"
+        "        time.sleep(2.3 if step == 6 else 0.05)\n"
+    )
+    done = run("run", "lumpy", "--json", cwd=tmp_path)
+
+    document = json.loads(done.stdout)
+    assert document["diagnosis"]["kind"] == "healthy", done.stderr
+    events = (tmp_path / document["bundle"] / "events.jsonl").read_text()
+    assert "moved on" in events
+    assert done.returncode == 0

@@ -12,6 +12,7 @@ from harness.observe.processes import ExitWatch
 from harness.observe.tail import StepTail
 
 POLL_S = 0.02
+SECOND_LOOK_S = 0.4
 LINGER_LIMIT_S = 5.0
 
 
@@ -67,9 +68,17 @@ class Watch:
         return notice or self._ask_the_clocks(now)
 
     def moved_since(self, steps: int) -> bool:
-        """Whether steps were completed after `steps` had been counted: then nobody stood still."""
-        self.poll()
-        return self.steps > steps
+        """Whether steps are completed after `steps` had been counted: then nobody stood still.
+
+        Looks for `SECOND_LOOK_S`: two samples without movement make a stall (DIAGNOSIS, Flight Recorder).
+        """
+        deadline = time.monotonic() + SECOND_LOOK_S
+        while time.monotonic() < deadline:
+            self.poll()
+            if self.steps > steps:
+                return True
+            time.sleep(POLL_S)
+        return False
 
     def calm_down(self) -> None:
         """After a false alarm: wait twice as long for the next step."""
