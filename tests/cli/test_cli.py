@@ -102,3 +102,53 @@ def test_doctor_prints_every_line_with_a_remedy(tmp_path: Path) -> None:
     warned = [line for line in document["lines"] if line["check"] == "environment"]
     assert "TORCH_NCCL_ASYNC_ERROR_HANDLING=1" in warned[0]["found"]
     assert done.returncode == (4 if any(x["status"] == "FAIL" for x in document["lines"]) else 0)
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    """Dumps of eight ranks, one of which has another size."""
+    from tests.simulate import Scenario, Shape
+
+    Scenario("size", Shape(dp=8), 1).write(tmp_path / "dumps")
+    return tmp_path / "dumps"
+
+
+def test_show_rank_filters_by_group_and_state(dumps: Path) -> None:
+    """One rank's records as a table or as JSON."""
+    base = (*DRILL, "diagnose", str(dumps), "--show-rank", "3")
+    table = subprocess.run((*base, "--group", "mesh_dp"), capture_output=True, text=True, check=True)
+    assert "mesh_dp" in table.stdout
+    assert "default_pg" not in table.stdout
+
+    command = (*base, "--state", "scheduled", "--json")
+    document = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert document["schema"] == "drill/records/1"
+    assert {record["state"] for record in document["records"]} == {"scheduled"}
+
+    wrong = subprocess.run((*base, "--group", "nope"), capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert "it has:" in wrong.stderr
+    nobody = subprocess.run((*base[:-1], "99"), capture_output=True, text=True)
+    assert nobody.returncode == 2
+    assert "there are: 0-7" in nobody.stderr
+
+
+def test_diagnose_dumps_as_json_html_and_arrivals(dumps: Path, tmp_path: Path) -> None:
+    """One document on stdout, the page beside it, and the arrival view."""
+    page = tmp_path / "report.html"
+    command = (*DRILL, "diagnose", str(dumps), "--json", "--html", str(page))
+    document = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert document["kind"] == "collective_size_mismatch"
+    assert len(document["culprits"]) == 1
+    assert page.read_text().startswith("<!doctype html>")
+    assert "collective_size_mismatch" in page.read_text()
+    arrivals = subprocess.run(
+        (*DRILL, "diagnose", str(dumps), "--arrivals"), capture_output=True, text=True, check=True
+    )
+    assert "collectives" in arrivals.stdout
+    full = subprocess.run(
+        ("bash", "-c", f"{' '.join(DRILL)} diagnose {dumps} > /dev/full"), capture_output=True, text=True
+    )
+    assert full.returncode == 4
+    assert "Traceback" not in full.stderr

@@ -181,7 +181,7 @@ def _mismatch(evidence: FlightEvidence, mine: Call, theirs: Call) -> Kind | None
             ),
             (
                 Kind.COLLECTIVE_DTYPE_MISMATCH,
-                (a.input_dtypes, a.output_dtypes) != (b.input_dtypes, b.output_dtypes),
+                set(a.input_dtypes + a.output_dtypes) != set(b.input_dtypes + b.output_dtypes),
             ),
         )
         if differs

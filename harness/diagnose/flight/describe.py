@@ -113,16 +113,14 @@ def sentence(kind: Kind, who: str, peers: str, where: Where) -> str:
 
 
 def chain_of(
-    evidence: FlightEvidence, graph: WaitGraph, kind: Kind, who: str, where: Where
+    evidence: FlightEvidence, graph: WaitGraph, kind: Kind, ranks: Sequence[int], where: Where
 ) -> tuple[str, ...]:
+    """From the break to everybody who waits because of it, group by group."""
+    who = f"rank {format_ranks(ranks)}"
     links = [f"{who}: {kind.value.replace('_', ' ')} at {where.group} seq {where.seq}"]
     if where.stuck_seq is not None and where.stuck_seq != where.seq:
         links.append(f"-> the next calls pair silently; the break shows at seq {where.stuck_seq}")
-    if graph.heads:
-        stuck = format_ranks(graph.heads)
-        seq = where.stuck_seq if where.stuck_seq is not None else where.seq
-        links.append(f"-> ranks {stuck} stand at {where.group} seq {seq}")
-    return tuple(links)
+    return (*links, *consequences(evidence, graph, tuple(ranks)))
 
 
 def consequences(evidence: FlightEvidence, graph: WaitGraph, roots: tuple[int, ...]) -> Iterator[str]:

@@ -116,7 +116,7 @@ def _departed(
         victims=others_than(evidence, departure.ranks),
         where=where,
         evidence=cite_sides(evidence, streams, departure),
-        chain=chain_of(evidence, graph, kind, f"{rank_word} {names}", where),
+        chain=chain_of(evidence, graph, kind, departure.ranks, where),
         ruled_out=(
             RuledOut(
                 Kind.FABRIC_STALLED,
@@ -149,7 +149,7 @@ def _tie(
         victims=others_than(evidence, suspects),
         where=where,
         evidence=cite_sides(evidence, streams, departure),
-        chain=chain_of(evidence, graph, kind, sides, where),
+        chain=chain_of(evidence, graph, kind, suspects, where),
     )
 
 

@@ -1,5 +1,7 @@
 """Knots of the wait-for graph to findings, convictions first."""
 
+from collections.abc import Sequence
+
 from harness.diagnose.flight.arrivals import find_straggler
 from harness.diagnose.flight.diverged import departures_inside, diverged
 from harness.diagnose.flight.evidence import FlightEvidence
@@ -31,4 +33,16 @@ def find_all(evidence: FlightEvidence, graph: WaitGraph, hang: bool | None = Non
     if all(finding.kind is Kind.HEALTHY for finding in found):
         straggler = find_straggler(evidence)
         found.extend([straggler] if straggler else [])
-    return tuple(sorted(found, key=lambda f: (not f.culprits, not f.suspects, f.kind is Kind.INCONCLUSIVE)))
+    return tuple(
+        sorted(_different(found), key=lambda f: (not f.culprits, not f.suspects, f.kind is Kind.INCONCLUSIVE))
+    )
+
+
+def _different(found: Sequence[Finding]) -> list[Finding]:
+    """One finding where several knots say the same of the same call."""
+    seen: dict[tuple[object, ...], Finding] = {}
+    for finding in found:
+        where = finding.where
+        key = (finding.kind, finding.culprits, finding.suspects, where.group, where.group_ranks, where.seq)
+        seen.setdefault(key, finding)
+    return list(seen.values())

@@ -70,6 +70,7 @@ class StreamSet:
         self._evidence = evidence
         self._only = only
         self._habits: set[tuple[int, int, int]] = set()
+        self._blurred = False
         self.labels: list[str] = []
         numbers = {rank: self._label_numbers(rank) for rank in ranks}
         starts = _common_start(evidence, ranks, numbers)
@@ -88,6 +89,9 @@ class StreamSet:
             seen = [r for r in active if len(self[r]) > first]
             if self._harmless(seen, first):
                 continue
+            if self._blurred and not all(self[r].sites[first] for r in seen):
+                # Neither sizes nor call sites tell one call of an operation from another.
+                return
             votes = Counter(int(self[r].tokens[first]) for r in seen)
             ((token, count),) = votes.most_common(1)
             if count * 2 <= len(seen):
@@ -166,6 +170,7 @@ class StreamSet:
             inside.setdefault(place, set()).add(int(table.signature[at]))
         if len(inside) < 2 or any(len(signatures) > 1 for signatures in inside.values()):
             return False
+        self._blurred = True
         varying = self[seen[0]].bare[first]
         for rank, stream in self.streams.items():
             tokens = np.where(stream.bare == varying, stream.bare, stream.tokens)
@@ -216,7 +221,7 @@ class StreamSet:
 
     def _resumes(self, rank: int, first: int, other: int) -> bool:
         """Whether nothing speaks against the stream agreeing with another one right after its odd call."""
-        mine, theirs = self[rank].tokens[first + 1 :][:2], self[other].tokens[first:][:2]
+        mine, theirs = self[rank].bare[first + 1 :][:2], self[other].bare[first:][:2]
         common = min(len(mine), len(theirs))
         return np.array_equal(mine[:common], theirs[:common])
 
@@ -325,15 +330,44 @@ def _common_start(
     """
     if not any(evidence.tables[rank].wrapped for rank in ranks):
         return dict.fromkeys(ranks, 0)
+    anchors = [_anchor(evidence, spans) for spans in _spans(evidence, ranks, numbers).values()]
+    sound = [a for a in anchors if not any(_shifted(a, other) for other in anchors if other is not a)]
+    return max((a.starts for a in sound), key=lambda s: (len(s), -sum(s.values())), default={})
+
+
+@dataclass(frozen=True)
+class _Anchor:
+    """One label's best common collective: where each rank holds it, and in which of the sister groups."""
+
+    starts: dict[int, int]
+    groups: dict[int, int]
+
+
+def _anchor(evidence: FlightEvidence, spans: dict[int, tuple[int, int, int]]) -> _Anchor:
+    """The collective of one label that most ranks hold, the earliest of those."""
     best: dict[int, int] = {}
-    for spans in _spans(evidence, ranks, numbers).values():
-        edges = sorted({oldest for oldest, _, _ in spans.values()})
-        for seq in edges:
-            holding = {r: g for r, (oldest, newest, g) in spans.items() if oldest <= seq <= newest}
-            starts = {r: at for r, g in holding.items() if (at := evidence.find(r, g, seq)) is not None}
-            if (len(starts), -sum(starts.values())) > (len(best), -sum(best.values())):
-                best = starts
-    return best
+    for seq in sorted({oldest for oldest, _, _ in spans.values()}):
+        holding = {r: g for r, (oldest, newest, g) in spans.items() if oldest <= seq <= newest}
+        starts = {r: at for r, g in holding.items() if (at := evidence.find(r, g, seq)) is not None}
+        if (len(starts), -sum(starts.values())) > (len(best), -sum(best.values())):
+            best = starts
+    return _Anchor(best, {rank: spans[rank][2] for rank in best})
+
+
+def _shifted(anchor: _Anchor, other: _Anchor) -> bool:
+    """Whether whole sister groups of an anchor are out of step with another anchor.
+
+    Then those groups made more or fewer calls before, and equal sequence numbers are not equal calls. A
+    single rank out of step is a break, and what we look for.
+    """
+    common = sorted(set(anchor.starts) & set(other.starts))
+    if len(set(anchor.groups.values())) < 2 or not common:
+        return False
+    steps = {rank: anchor.starts[rank] - other.starts[rank] for rank in common}
+    ((usual, _),) = Counter(steps.values()).most_common(1)
+    odd = {rank for rank in common if steps[rank] != usual}
+    whole = {g for g in anchor.groups.values() if all(r in odd for r in common if anchor.groups[r] == g)}
+    return any(anchor.groups[rank] in whole for rank in odd)
 
 
 def _spans(

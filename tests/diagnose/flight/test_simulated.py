@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from harness.diagnose.flight.room import FlightResult, analyse_dumps
 from harness.model.finding import Finding
@@ -386,3 +388,61 @@ def test_all_to_all_parts_must_fit_pair_by_pair() -> None:
         assert finding.kind is Kind.COLLECTIVE_SIZE_MISMATCH, finding
         assert set(finding.culprits) <= {odd}
         assert odd in (*finding.culprits, *finding.suspects)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    fault=st.sampled_from(sorted(FAULTS)),
+    tp=st.sampled_from([1, 2, 4]),
+    dp=st.sampled_from([1, 2, 3, 4]),
+    pp=st.sampled_from([1, 2, 3]),
+    microbatches=st.integers(1, 3),
+    layers=st.integers(1, 3),
+    flags=st.fixed_dictionaries(
+        {}, optional={k: st.just(True) for k in ("even", "experts", "moody", "lonely")}
+    ),
+    described=st.booleans(),
+    seed=st.integers(0, 10_000),
+    ring=st.sampled_from([2000, 40, 15]),
+    stacks=st.booleans(),
+    lost=st.integers(0, 2),
+)
+def test_whatever_breaks_no_innocent_is_convicted(
+    fault: str,
+    tp: int,
+    dp: int,
+    pp: int,
+    microbatches: int,
+    layers: int,
+    flags: dict[str, bool],
+    described: bool,
+    seed: int,
+    ring: int,
+    stacks: bool,
+    lost: int,
+) -> None:
+    """Any shape, any fault, any evidence left."""
+    if dp == 1:
+        flags = {k: v for k, v in flags.items() if k != "experts"}
+    shape = Shape(tp, dp, pp, 3, microbatches, layers, described=described, **flags)
+    if shape.world < 2 or not possible(fault, shape):
+        return
+    try:
+        scenario = Scenario(fault, shape, seed)
+    except IndexError:
+        return
+    innocent = [r for r in range(shape.world) if r != scenario.culprit]
+    scenario.lost |= set(random.Random(seed).sample(innocent, min(lost, len(innocent) - 1)))
+    assert_nobody_innocent(scenario, answer(scenario, ring=ring, stacks=stacks))
+
+
+def test_the_chain_leads_over_the_groups() -> None:
+    """From the rank that stalled, through its tensor group, to the data groups and the world."""
+    scenario = Scenario("stall", replace(SHAPES["tp4dp4"], steps=2), 5)
+    finding = first(answer(scenario))
+
+    assert finding is not None
+    assert finding.chain[0] == f"rank {scenario.culprit} does not arrive"
+    waiting = " ".join(finding.chain[1:])
+    assert "mesh_tp" in waiting or "mesh_dp" in waiting
+    assert all(link.startswith("-> ranks") for link in finding.chain[1:])
