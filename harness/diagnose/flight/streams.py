@@ -11,6 +11,9 @@ from harness.diagnose.flight.intern import Column, Signature
 from harness.diagnose.flight.table import State
 from harness.diagnose.flight.uneven import is_uneven
 
+MIN_AGREED = 4
+"""Calls that rings which lost their beginning must share before a departure from them convicts."""
+
 PERMUTATION_LIMIT = 8
 """Completed calls that run-ahead may have issued in another order, at most."""
 
@@ -71,6 +74,7 @@ class StreamSet:
         self._only = only
         self._habits: set[tuple[int, int, int]] = set()
         self._blurred = False
+        self._wrapped = any(evidence.tables[rank].wrapped for rank in ranks)
         self.labels: list[str] = []
         numbers = {rank: self._label_numbers(rank) for rank in ranks}
         starts = _common_start(evidence, ranks, numbers)
@@ -89,6 +93,9 @@ class StreamSet:
             seen = [r for r in active if len(self[r]) > first]
             if self._harmless(seen, first):
                 continue
+            if self._wrapped and self._only is None and first < MIN_AGREED:
+                # Anchored over sister groups on one call and no more: too little to call it an order.
+                return
             if self._blurred and not all(self[r].sites[first] for r in seen):
                 # Neither sizes nor call sites tell one call of an operation from another.
                 return
@@ -103,8 +110,22 @@ class StreamSet:
                 if self[rank].tokens[first] != token:
                     sides.setdefault(int(self[rank].tokens[first]), []).append(rank)
             for left in sides.values():
-                yield self._departure(tuple(left), stayed, first)
+                if not (self._wrapped and self._at_home(left, stayed, first)):
+                    yield self._departure(tuple(left), stayed, first)
             active = [r for r in active if r not in seen or r in stayed]
+
+    def _at_home(self, left: Sequence[int], stayed: Sequence[int], first: int) -> bool:
+        """Whether an odd call may be its group's habit that short rings no longer show.
+
+        So it is if at least half of its group's members made it, and none of those that stayed is a member.
+        """
+        rank = left[0]
+        table, at = self._evidence.tables[rank], int(self[rank].at[first])
+        members = self._evidence.groups[int(table.group[at])].members
+        if table.p2p[at] or not set(members).isdisjoint(stayed):
+            return False
+        known = [member for member in members if member in self._evidence.tables]
+        return 2 * len(set(known) & set(left)) >= len(known)
 
     def _label_numbers(self, rank: int) -> Column:
         """For each group number the number of its label: sisters share one, by description or by order."""
