@@ -12,7 +12,11 @@ from harness.diagnose.flight.table import State
 from harness.diagnose.flight.uneven import is_uneven
 
 MIN_AGREED = 4
-"""Calls that rings which lost their beginning must share before a departure from them convicts."""
+AGREED_WITHOUT_PERIOD = 64
+"""Calls that rings which lost their beginning must share before a departure from them convicts.
+
+The fewer if the call that the peers make there was seen before: then the rings span a period.
+"""
 
 PERMUTATION_LIMIT = 8
 """Completed calls that run-ahead may have issued in another order, at most."""
@@ -93,8 +97,8 @@ class StreamSet:
             seen = [r for r in active if len(self[r]) > first]
             if self._harmless(seen, first):
                 continue
-            if self._wrapped and self._only is None and first < MIN_AGREED:
-                # Anchored over sister groups on one call and no more: too little to call it an order.
+            if self._wrapped and self._only is None and not self._period_seen(seen, first):
+                # Too little is left to tell an order from what one group does once a step.
                 return
             if self._blurred and not all(self[r].sites[first] for r in seen):
                 # Neither sizes nor call sites tell one call of an operation from another.
@@ -113,6 +117,13 @@ class StreamSet:
                 if not (self._wrapped and self._at_home(left, stayed, first)):
                     yield self._departure(tuple(left), stayed, first)
             active = [r for r in active if r not in seen or r in stayed]
+
+    def _period_seen(self, seen: Sequence[int], first: int) -> bool:
+        """Whether what the ranks share before a departure is long enough to know what comes there."""
+        if first < MIN_AGREED or first >= AGREED_WITHOUT_PERIOD:
+            return first >= AGREED_WITHOUT_PERIOD
+        ((usual, _),) = Counter(int(self[rank].tokens[first]) for rank in seen).most_common(1)
+        return bool((self[seen[0]].tokens[:first] == usual).any())
 
     def _at_home(self, left: Sequence[int], stayed: Sequence[int], first: int) -> bool:
         """Whether an odd call may be its group's habit that short rings no longer show.
