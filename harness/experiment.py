@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from harness import __version__
+from harness.bundle.layout import Layout
 from harness.bundle.reader import BundleReader
 from harness.bundle.writer import BundleWriter
 from harness.catalog.planning import bundle_name
@@ -158,7 +159,7 @@ class Experiment:
     def _launch(self) -> None:
         self.client.start()
         plan, root = self.plan, self._writer.layout.root.resolve()
-        layout = type(self._writer.layout)(root)
+        layout = Layout(root)
         request = LaunchRequest(
             bundle=str(root),
             script=str(plan.spec.script),

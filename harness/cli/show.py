@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from harness.cli.common import drills_dir_option, out_console
 
@@ -16,6 +15,7 @@ def command(name: str, drills_dirs: tuple[Path, ...]) -> None:
     from harness.catalog.find import find_drill
     from harness.catalog.settings import OPTIONS, Sources, settle
     from harness.model.ranks import format_ranks
+    from harness.report.terminal import plain_table
 
     spec = find_drill(name, drills_dirs)
     settings = settle(spec, Sources.read({}, ()))
@@ -24,12 +24,12 @@ def command(name: str, drills_dirs: tuple[Path, ...]) -> None:
     console.print(f"{spec.source}", style="dim", soft_wrap=True)
     if spec.stands_in_for:
         console.print(f"on CPUs this stands in for: {spec.stands_in_for}", soft_wrap=True)
-    modes = _table("mode", "what it does", "must be diagnosed as")
+    modes = plain_table("mode", "what it does", "must be diagnosed as")
     for mode in spec.modes.values():
         modes.add_row(mode.name, mode.summary, mode.expect.kind.value)
     console.print()
     console.print(modes)
-    values = _table("setting", "value", "from", "")
+    values = plain_table("setting", "value", "from", "")
     for key, setting in settings.items():
         parameter = spec.parameters.get(key) or OPTIONS[key]
         value = setting.value
@@ -38,10 +38,3 @@ def command(name: str, drills_dirs: tuple[Path, ...]) -> None:
         values.add_row(label, text or "-", setting.origin, parameter.help)
     console.print()
     console.print(values)
-
-
-def _table(*headers: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for header in headers:
-        table.add_column(header)
-    return table

@@ -32,6 +32,14 @@ _STYLES = {
 }
 
 
+def plain_table(*headers: str, gap: int = 2) -> Table:
+    """A table without lines, `gap` columns between cells."""
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    for header in headers:
+        table.add_column(header)
+    return table
+
+
 def show_run(console: Console, run: RunResult) -> None:
     """Print one drill's result: at most 100 columns and 40 lines."""
     head = Text.assemble(
@@ -70,7 +78,7 @@ def show_diagnosis(console: Console, result: Result) -> None:
 
 def show_records(console: Console, records: RankRecords) -> None:
     """Print one rank's recorded calls, oldest first."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = plain_table()
     for name in ("record", "group", "seq"):
         table.add_column(name, justify="right" if name != "group" else "left", no_wrap=True)
     for name in ("call", "state", "made by"):
@@ -99,7 +107,7 @@ def show_arrivals(console: Console, flight: FlightResult) -> None:
             f"{label}, ranks {ranks}: {group.collectives} collectives ({group.clocks})", width=WIDTH
         )
         last, margins = group.last(), group.margins_s()
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        table = plain_table()
         for name in ("rank", "times last", "by, median ms", "late, median ms"):
             table.add_column(name, justify="right")
         rows = []
@@ -142,7 +150,7 @@ def _sentence(diagnosis: Diagnosis) -> Text:
 
 
 def _break(table: BreakTable) -> Table:
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    shown = plain_table()
     shown.add_column(table.group, justify="right", no_wrap=True)
     for i, ranks in enumerate(table.columns):
         label = "rank" if ranks.isdigit() else "ranks"
@@ -165,7 +173,7 @@ def _stacks(result: Result) -> RenderableType | None:
     columns = [(rank, frames) for rank in chosen if (frames := recorded.get(rank) or result.stacks.get(rank))]
     if not columns:
         return None
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table = plain_table(gap=3)
     for rank, _ in columns:
         how = "at the call" if rank in recorded else "sampled"
         table.add_column(f"stack of rank {rank} ({how})", overflow="ellipsis", no_wrap=True)

@@ -46,7 +46,11 @@ class Stream:
         """The stream with some calls left out."""
         keep = np.ones(len(self), dtype=bool)
         keep[start : start + count] = False
-        return Stream(self.rank, self.tokens[keep], self.bare[keep], self.sites[keep], self.at[keep])
+        return self.take(keep)
+
+    def take(self, which: Column) -> "Stream":
+        """The calls that a mask or an order of positions chooses."""
+        return Stream(self.rank, self.tokens[which], self.bare[which], self.sites[which], self.at[which])
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class StreamSet:
         self._only = only
         self._habits: set[tuple[int, int, int]] = set()
         self._blurred = False
+        self._bare, self._uneven = _bare_signatures(evidence)
         self._wrapped = any(evidence.tables[rank].wrapped for rank in ranks)
         self.labels: list[str] = []
         numbers = {rank: self._label_numbers(rank) for rank in ranks}
@@ -120,8 +125,10 @@ class StreamSet:
 
     def _period_seen(self, seen: Sequence[int], first: int) -> bool:
         """Whether what the ranks share before a departure is long enough to know what comes there."""
-        if first < MIN_AGREED or first >= AGREED_WITHOUT_PERIOD:
-            return first >= AGREED_WITHOUT_PERIOD
+        if first >= AGREED_WITHOUT_PERIOD:
+            return True
+        if first < MIN_AGREED:
+            return False
         ((usual, _),) = Counter(int(self[rank].tokens[first]) for rank in seen).most_common(1)
         return bool((self[seen[0]].tokens[:first] == usual).any())
 
@@ -155,12 +162,11 @@ class StreamSet:
             at = at[(table.group[start:] == self._only) & ~table.p2p[start:]]
         labels = numbers[table.group[at]].astype(np.int32)
         signatures = table.signature[at]
-        bare, uneven = _bare_signatures(self._evidence)
-        comparable = np.where(uneven[signatures], bare[signatures], signatures)
+        bare, uneven = self._bare[signatures], self._uneven[signatures]
         return Stream(
             rank,
-            labels * width + comparable,
-            labels * width + bare[signatures],
+            labels * width + np.where(uneven, bare, signatures),
+            labels * width + bare,
             self._evidence.site_of_stack[table.stack[at]],
             at,
         )
@@ -285,9 +291,7 @@ class StreamSet:
         place = {stream.call(i): i for i in range(window.start, window.stop)}
         order = np.arange(len(stream))
         order[window] = [place[reference.call(i)] for i in range(window.start, window.stop)]
-        self.streams[rank] = Stream(
-            rank, stream.tokens[order], stream.bare[order], stream.sites[order], stream.at[order]
-        )
+        self.streams[rank] = stream.take(order)
 
     def _tie(self, seen: Sequence[int], first: int) -> Departure:
         token = self[seen[0]].tokens[first]

@@ -1,6 +1,7 @@
 """Who does not arrive, or a call that all joined and that does not move."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from harness.diagnose.flight.age import is_hang, waited_s
 from harness.diagnose.flight.describe import (
@@ -36,16 +37,8 @@ def idle_ranks(
     group = evidence.groups[head.group]
     op = evidence.interner.signatures[head.signature].op
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {format_ranks(ranks)}"
-    where = Where(
-        group=group.label,
-        group_ranks=group.members,
-        group_rank=group.members.index(ranks[0]) if ranks[0] in group.members else None,
-        seq=head.seq,
-        stuck_seq=head.seq,
-        op=op,
-        expected=call_of(evidence, head.rank, head.at),
-        frames=frames_of(evidence, ((head.rank, head.at),)),
-    )
+    place = group.members.index(ranks[0]) if ranks[0] in group.members else None
+    where = replace(_at_head(evidence, head), group_rank=place)
     if stands is False:
         return _still_runs(evidence, head, where, f"{who} just computes")
     whole = all(evidence.tables[rank].gaps is None for rank in ranks)
@@ -81,6 +74,20 @@ def idle_ranks(
     )
 
 
+def _at_head(evidence: FlightEvidence, head: Head) -> Where:
+    """The call that a head stands at, as a place."""
+    group = evidence.groups[head.group]
+    return Where(
+        group=group.label,
+        group_ranks=group.members,
+        seq=head.seq,
+        stuck_seq=head.seq,
+        op=evidence.interner.signatures[head.signature].op,
+        expected=call_of(evidence, head.rank, head.at),
+        frames=frames_of(evidence, ((head.rank, head.at),)),
+    )
+
+
 def _still_runs(evidence: FlightEvidence, head: Head, where: Where, what: str) -> Finding:
     """Nobody has waited longer than the job's own steps take."""
     waited = waited_s(evidence, head)
@@ -98,17 +105,10 @@ def _still_runs(evidence: FlightEvidence, head: Head, where: Where, what: str) -
 def joined_and_stuck(
     evidence: FlightEvidence, graph: WaitGraph, knot: Knot, hang: bool | None
 ) -> Iterator[Finding]:
+    """A call that all members with dumps joined alike: who is missing, whose device, or the fabric."""
     head = knot.heads[0]
     group = evidence.groups[head.group]
-    where = Where(
-        group=group.label,
-        group_ranks=group.members,
-        seq=head.seq,
-        stuck_seq=head.seq,
-        op=evidence.interner.signatures[head.signature].op,
-        expected=call_of(evidence, head.rank, head.at),
-        frames=frames_of(evidence, ((head.rank, head.at),)),
-    )
+    where = _at_head(evidence, head)
     if (hang if hang is not None else is_hang(evidence, list(knot.heads))) is False:
         yield _still_runs(evidence, head, where, f"ranks {format_ranks(knot.ranks)} are in {where.op}")
         return
