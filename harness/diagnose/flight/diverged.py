@@ -135,7 +135,7 @@ def _tie(
     odd, peers = streams[departure.ranks[0]], streams[departure.reference]
     kind = classify_tie(evidence, odd, peers, departure.index)
     where = place(evidence, graph, streams, departure)
-    odd_side = _departs_from_its_past(evidence, streams, departure)
+    odd_side = _departs_from_its_past(streams, departure)
     if odd_side is not None:
         return _departed(evidence, graph, streams, odd_side)
     sides = f"ranks {format_ranks(departure.ranks)} and {format_ranks(departure.sisters)}"
@@ -153,9 +153,7 @@ def _tie(
     )
 
 
-def _departs_from_its_past(
-    evidence: FlightEvidence, streams: StreamSet, departure: Departure
-) -> Departure | None:
+def _departs_from_its_past(streams: StreamSet, departure: Departure) -> Departure | None:
     """A tie is decided only where exactly one side departs from its own earlier calls at one site."""
     sides = (departure.ranks, departure.sisters)
     if any(len(streams[side[0]]) <= departure.index for side in sides):
@@ -163,11 +161,11 @@ def _departs_from_its_past(
     sites = {int(streams[side[0]].sites[departure.index]) for side in sides}
     if len(sites) > 1 or sites == {0}:
         return None
+    (site,) = sites
     departs = []
     for side in sides:
         stream = streams[side[0]]
-        earlier = stream.tokens[: departure.index][stream.sites[: departure.index] == sites.pop()]
-        sites = {int(stream.sites[departure.index])}
+        earlier = stream.tokens[: departure.index][stream.sites[: departure.index] == site]
         if len(earlier) < OWN_PAST_CALLS or len(np.unique(earlier)) > 1:
             return None
         departs.append(bool(earlier[0] != stream.tokens[departure.index]))
