@@ -147,6 +147,28 @@ def dump_of(bundle: Path, rank: int) -> Path:
     return bundle / "flight_recorder" / "attempt_0" / f"rank_{rank}"
 
 
+def lose_the_last_message(bundle: Path, *ranks: int) -> None:
+    """Ranks never got the last message of the call before the break: the abort cut it off."""
+    for rank in ranks:
+        rewrite(
+            dump_of(bundle, rank),
+            lambda d: (d["entries"].pop(), d["entries"][-1].update(retired=False)),  # type: ignore[attr-defined, index]
+        )
+
+
+def forget_the_clean_up(bundle: Path) -> None:
+    """The agent stopped everybody before it could say that it did."""
+    record = json.loads((bundle / "launcher.json").read_text())
+    exits = record["attempts"][0]["exits"]
+    first = min(e["at"] for e in exits)
+    there = {e["rank"] for e in exits if not e["cleanup"]}
+    record["attempts"][0]["exits"] = [e for e in exits if e["rank"] in there] + [
+        {"rank": r, "pid": 1, "code": -15, "signal": "SIGTERM", "at": first + 0.003, "cleanup": False}
+        for r in set(range(8)) - there
+    ]
+    (bundle / "launcher.json").write_text(json.dumps(record))
+
+
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "no logs": lambda b: shutil.rmtree(b / "logs"),
     "a stray attempt": lambda b: (b / "flight_recorder" / "attempt_7").mkdir(),
@@ -169,6 +191,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
         lambda d: d["entries"][-1].update(input_sizes=None),  # type: ignore[index]
     ),
     "an innocent's dump cut short": lambda b: dump_of(b, 6).write_bytes(dump_of(b, 6).read_bytes()[:500]),
+    "a last message lost": lambda b: lose_the_last_message(b, 0),
+    "two last messages lost": lambda b: lose_the_last_message(b, 0, 7),
+    "the clean-up unsaid": forget_the_clean_up,
     "signals full of junk": lambda b: (b / "signals/attempt_0/rank_0.jsonl").write_text('{"step":1e999}\n['),
 }
 

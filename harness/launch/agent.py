@@ -56,6 +56,11 @@ class ExitLedger:
             self._stopping = time.time()
             self._write()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the agent has begun to stop what still runs."""
+        return self._stopping is not None
+
     def look(self) -> tuple[RankExit, ...]:
         """Note ranks that have ended since the last look, without reaping them. Returns the new ones."""
         if not self._attempts:
@@ -126,6 +131,7 @@ class RecordingAgent(LocalElasticAgent):
 
     def _start_workers(self, worker_group: Any) -> dict[int, Any]:
         pids: dict[int, Any] = super()._start_workers(worker_group)
+        self._hold_before_close()
         attempt = worker_group.spec.max_restarts - self._remaining_restarts
         by_rank = {w.global_rank: pids[w.local_rank] for w in worker_group.workers}
         self.ledger.reaped = self._reaped_code
@@ -137,12 +143,25 @@ class RecordingAgent(LocalElasticAgent):
     def _monitor_workers(self, worker_group: Any) -> Any:
         if any(exit_.code != 0 for exit_ in self.ledger.look()):
             self._let_the_observer_collect()
-            self.ledger.stopping()
         result = super()._monitor_workers(worker_group)
         for failure in result.failures.values():
             rank = worker_group.workers[failure.local_rank].global_rank
             self.ledger.reported(rank, failure.pid, failure.exitcode)
         return result
+
+    def _hold_before_close(self) -> None:
+        """torch stops all ranks by closing their context, at once after any failure that it sees first."""
+        context: Any = self._pcontext
+        close = context.close
+
+        def hold_and_close(*args: Any, **kwargs: Any) -> None:
+            failed = any(exit_.code != 0 for exit_ in self.ledger.look())
+            if failed and not self.ledger.is_stopping:
+                self._let_the_observer_collect()
+            self.ledger.stopping()
+            close(*args, **kwargs)
+
+        context.close = hold_and_close
 
     def _reaped_code(self, rank: int) -> int | None:
         """The exit code of a rank that torch reaped before we looked; one agent: rank is local rank."""

@@ -151,14 +151,14 @@ def _sentence(diagnosis: Diagnosis) -> Text:
 
 def _break(table: BreakTable) -> Table:
     shown = plain_table()
-    shown.add_column(table.group, justify="right", no_wrap=True)
+    shown.add_column(table.group, justify="right", no_wrap=True, min_width=len(table.group))
     for i, ranks in enumerate(table.columns):
         label = "rank" if ranks.isdigit() else "ranks"
         style = "red" if i else ""
         shown.add_column(f"{label} {ranks}", style=style, overflow="ellipsis", no_wrap=True)
     for row in table.rows:
         cells: list[RenderableType] = [f"{'> ' if row.marked else ''}{row.seq}"]
-        cells += [f"{cell.call}  {cell.state}" for cell in row.cells]
+        cells += [f"{cell.state:<5} {cell.call}" for cell in row.cells]
         shown.add_row(*cells, style="bold" if row.marked else "")
     return shown
 

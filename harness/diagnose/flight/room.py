@@ -26,7 +26,7 @@ class FlightResult:
 
     def table(self, finding: Finding) -> BreakTable | None:
         """The calls around a finding's break."""
-        return break_table(self.evidence, self.graph, finding)
+        return break_table(self.evidence, finding)
 
     def issued_at(self, rank: int, where: Where) -> float | None:
         """When a rank issued the call at `where`, unix seconds; None if it did not, or is not known."""

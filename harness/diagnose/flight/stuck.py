@@ -144,7 +144,9 @@ def joined_and_stuck(
     members = [m for m in group.members if m in evidence.tables]
     done = [m for m in members if _state(evidence, m, head) is State.DONE]
     if done:
-        yield _holders(evidence, members, done, head, where)
+        yield from _parted_behind(evidence, graph, members, head) or (
+            _holders(evidence, members, done, head, where),
+        )
         return
     started = [m for m in members if _state(evidence, m, head) is State.STARTED]
     idle = [m for m in members if _state(evidence, m, head) is State.SCHEDULED]
@@ -191,6 +193,22 @@ def _stuck_pair(evidence: FlightEvidence, graph: WaitGraph, knot: Knot, where: W
         where=where,
         evidence=(cite(evidence, head.rank, head.at, "issued on both sides, not complete"),),
     )
+
+
+def _parted_behind(
+    evidence: FlightEvidence, graph: WaitGraph, members: Sequence[int], head: Head
+) -> tuple[Finding, ...]:
+    """A break at a later call of the group, of which a call that only some completed is a consequence.
+
+    So it is on gloo: the break kills a rank, and whoever still waited for its last message loses it.
+    """
+    behind = sorted({h.seq for h in graph.heads.values() if h.group == head.group and h.seq > head.seq})
+    for seq in behind:
+        at = {m: found for m in members if (found := evidence.find(m, head.group, seq)) is not None}
+        if len({int(evidence.tables[m].signature[i]) for m, i in at.items()}) > 1:
+            found = departures_inside(evidence, graph, tuple(at), sisters_needed=MIN_SISTERS)
+            return tuple(f for f in found if f.culprits and f.where.stuck_seq == seq)
+    return ()
 
 
 def _holders(

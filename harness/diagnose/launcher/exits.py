@@ -15,8 +15,16 @@ class Exits:
 
     @property
     def own(self) -> tuple[RankExit, ...]:
-        """Ranks that ended by themselves: nobody had begun to stop them."""
-        return tuple(e for e in self.attempt.exits if not e.cleanup and e.code is not None)
+        """Ranks that ended by themselves: nobody had begun to stop them.
+
+        A SIGTERM after another rank's failure is what torch's agent sends to the rest: clean-up.
+        """
+        mine = [e for e in self.attempt.exits if not e.cleanup and e.code is not None]
+        failed = [e.at for e in mine if e.code != 0 and e.signal != "SIGTERM" and e.at is not None]
+        first = min(failed, default=None)
+        return tuple(
+            e for e in mine if e.signal != "SIGTERM" or first is None or e.at is None or e.at < first
+        )
 
     @property
     def failures(self) -> tuple[RankExit, ...]:
