@@ -26,17 +26,21 @@ def place(
     streams: StreamSet,
     departure: Departure,
 ) -> Where:
-    peers = streams[departure.reference]
-    at = int(peers.at[min(departure.index, len(peers) - 1)])
-    table = evidence.tables[peers.rank]
-    group = evidence.groups[int(table.group[at])]
+    first_odd = departure.ranks[0]
+    # Said of the odd rank's own group where a member of it came that far.
+    for rank in (*departure.sisters, departure.reference):
+        peers = streams[rank]
+        at = int(peers.at[min(departure.index, len(peers) - 1)])
+        table = evidence.tables[rank]
+        group = evidence.groups[int(table.group[at])]
+        if len(peers) > departure.index and first_odd in group.members:
+            break
     odd_calls = {
         rank: int(streams[rank].at[departure.index])
         for rank in departure.ranks
         if len(streams[rank]) > departure.index
     }
     stuck = [graph.heads[r] for r in departure.sisters if r in graph.heads]
-    first_odd = departure.ranks[0]
     return Where(
         group=group.label,
         group_ranks=group.members,

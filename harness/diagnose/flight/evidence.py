@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from harness.diagnose.flight.groups import DEFAULT_GROUP, Group, Membership, resolve_groups
+from harness.diagnose.flight.groups import DEFAULT_GROUP, Group, Membership, resolve_groups, roster
 from harness.diagnose.flight.intern import Column, Interner, Signature, Site
 from harness.diagnose.flight.table import COLUMNS, RankTable, State
 
@@ -15,13 +15,17 @@ __all__ = ["DEFAULT_GROUP", "FlightEvidence", "Group", "Membership", "normalise"
 
 @dataclass
 class FlightEvidence:
-    """Everything that the dumps say. `RankTable.group` indexes `groups` here."""
+    """Everything that the dumps say. `RankTable.group` indexes `groups` here.
+
+    `rosters`: for each rank the groups that something states it belongs to, used or not.
+    """
 
     world_size: int
     tables: Mapping[int, RankTable]
     groups: Sequence[Group]
     interner: Interner
     complaints: tuple[str, ...] = ()
+    rosters: Mapping[int, tuple[Group, ...]] = field(default_factory=dict)
     _index: dict[tuple[int, int], tuple[Column, Column]] = field(default_factory=dict)
 
     @cached_property
@@ -95,7 +99,8 @@ def normalise(
         if t.rank >= world
     )
     by_rank = {rank: table for rank, table in by_rank.items() if rank < world}
-    evidence = FlightEvidence(world, by_rank, groups, interner, complaints)
+    rosters = {rank: roster(table, memberships, world) for rank, table in by_rank.items()}
+    evidence = FlightEvidence(world, by_rank, groups, interner, complaints, rosters)
     # Where the newest records are lost a dump says nothing of where its rank stands: as good as none.
     lost = {r: why for r, t in by_rank.items() if (why := _lost_tail(evidence, t))}
     cut = tuple(f"{by_rank.pop(rank).file}: {why}, left out" for rank, why in lost.items())

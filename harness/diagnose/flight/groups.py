@@ -90,6 +90,14 @@ def _stated(
     return members if table.rank in members else ()
 
 
+def roster(table: RankTable, memberships: Sequence[Membership], world: int) -> tuple[Group, ...]:
+    """All groups that the rank map or the rank's own pg_config states it belongs to."""
+    mine = [m for m in memberships if table.rank in m.members]
+    keys = {(m.name, m.description) for m in mine} | set(table.members)
+    stated = ((key, _stated(table, key, memberships, world)) for key in sorted(keys))
+    return tuple(Group(*key, members) for key, members in stated if members)
+
+
 def _inferred(
     users: Mapping[int, list[int]], interner: Interner, seen: set[int], world: int
 ) -> dict[int, tuple[int, ...]]:

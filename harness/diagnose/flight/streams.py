@@ -6,17 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from harness.diagnose.flight.evidence import FlightEvidence
+from harness.diagnose.flight.evidence import FlightEvidence, Group
 from harness.diagnose.flight.intern import Column, Signature
 from harness.diagnose.flight.table import State
 from harness.diagnose.flight.uneven import is_uneven
 
-MIN_AGREED = 4
-AGREED_WITHOUT_PERIOD = 64
-"""Calls that rings which lost their beginning must share before a departure from them convicts.
-
-The fewer if the call that the peers make there was seen before: then the rings span a period.
-"""
+MIN_CONTEXT = 4
+"""Calls before a departure that must have been seen before for a rank's own past to speak of it."""
 
 PERMUTATION_LIMIT = 8
 """Completed calls that run-ahead may have issued in another order, at most."""
@@ -85,8 +81,11 @@ class StreamSet:
         self._bare, self._uneven = _bare_signatures(evidence)
         self._wrapped = any(evidence.tables[rank].wrapped for rank in ranks)
         self.labels: list[str] = []
-        numbers = {rank: self._label_numbers(rank) for rank in ranks}
+        numbers = self._numbers = {rank: self._label_numbers(rank) for rank in ranks}
         starts = _common_start(evidence, ranks, numbers)
+        if self._wrapped and only is None and any(_nameless(evidence, rank) for rank in ranks):
+            # Which of a rank's nameless groups is whose sister rests on all of them; rings lost some.
+            starts = {}
         self.streams = {rank: self._stream(rank, numbers[rank], at) for rank, at in starts.items()}
 
     def __getitem__(self, rank: int) -> Stream:
@@ -102,9 +101,6 @@ class StreamSet:
             seen = [r for r in active if len(self[r]) > first]
             if self._harmless(seen, first):
                 continue
-            if self._wrapped and self._only is None and not self._period_seen(seen, first):
-                # Too little is left to tell an order from what one group does once a step.
-                return
             if self._blurred and not all(self[r].sites[first] for r in seen):
                 # Neither sizes nor call sites tell one call of an operation from another.
                 return
@@ -119,31 +115,47 @@ class StreamSet:
                 if self[rank].tokens[first] != token:
                     sides.setdefault(int(self[rank].tokens[first]), []).append(rank)
             for left in sides.values():
-                if not (self._wrapped and self._at_home(left, stayed, first)):
+                if self._proven(left, stayed, first):
                     yield self._departure(tuple(left), stayed, first)
             active = [r for r in active if r not in seen or r in stayed]
 
-    def _period_seen(self, seen: Sequence[int], first: int) -> bool:
-        """Whether what the ranks share before a departure is long enough to know what comes there."""
-        if first >= AGREED_WITHOUT_PERIOD:
-            return True
-        if first < MIN_AGREED:
-            return False
-        ((usual, _),) = Counter(int(self[rank].tokens[first]) for rank in seen).most_common(1)
-        return bool((self[seen[0]].tokens[:first] == usual).any())
+    def _proven(self, left: Sequence[int], stayed: Sequence[int], first: int) -> bool:
+        """Whether a departure is one, and no habit of a group that rings which lost their past hide.
 
-    def _at_home(self, left: Sequence[int], stayed: Sequence[int], first: int) -> bool:
-        """Whether an odd call may be its group's habit that short rings no longer show.
-
-        So it is if at least half of its group's members made it, and none of those that stayed is a member.
+        The members of the groups concerned say so by majority, or the rank's own earlier steps.
         """
+        if not self._wrapped or self._only is not None:
+            return True
         rank = left[0]
         table, at = self._evidence.tables[rank], int(self[rank].at[first])
-        members = self._evidence.groups[int(table.group[at])].members
-        if table.p2p[at] or not set(members).isdisjoint(stayed):
+        usual = int(self[stayed[0]].tokens[first])
+        concerned = [int(table.group[at]), *self._group_of(rank, usual)]
+        outvoted = len(concerned) > 1 and all(
+            sum(m in stayed for m in members) > sum(m in left for m in members)
+            for members in (self._evidence.groups[number].members for number in concerned)
+        )
+        return outvoted or bool(table.p2p[at]) or self._did_before(rank, first, usual)
+
+    def _group_of(self, rank: int, token: int) -> Iterator[int]:
+        """The rank's own group that a call of its sisters belongs to."""
+        label = token // len(self._evidence.interner.signatures)
+        numbers = self._numbers[rank]
+        used = np.unique(self._evidence.tables[rank].group)
+        return (number for number in used.tolist() if numbers[number] == label)
+
+    def _did_before(self, rank: int, first: int, usual: int) -> bool:
+        """Whether a rank made the usual call whenever it had come there by the same calls before."""
+        tokens = self[rank].tokens
+        if not first:
             return False
-        known = [member for member in members if member in self._evidence.tables]
-        return 2 * len(set(known) & set(left)) >= len(known)
+        earlier = 1 + np.flatnonzero(tokens[: first - 1] == tokens[first - 1])
+        context = 1
+        while len(longer := earlier[earlier > context]) and context < first:
+            longer = longer[tokens[longer - context - 1] == tokens[first - context - 1]]
+            if not len(longer):
+                break
+            earlier, context = longer, context + 1
+        return context >= MIN_CONTEXT and len(earlier) > 0 and bool((tokens[earlier] == usual).all())
 
     def _label_numbers(self, rank: int) -> Column:
         """For each group number the number of its label: sisters share one, by description or by order."""
@@ -318,18 +330,26 @@ class StreamSet:
 def sister_labels(evidence: FlightEvidence, rank: int) -> dict[int, str]:
     """For each group that a rank uses a label that it shares with its sister groups.
 
-    The description where there is one; else size and order of creation, which all ranks share.
+    The description where there is one; else size and order of creation, which all ranks share. The
+    order is that of all groups that a rank is known to belong to, used or not.
     """
     nameless: Counter[int] = Counter()
-    labels: dict[int, str] = {}
-    used = np.unique(evidence.tables[rank].group).tolist()
-    for number in sorted(used, key=lambda n: _creation_order(evidence.groups[n].name)):
-        group = evidence.groups[number]
-        labels[number] = group.description
+    labels: dict[Group, str] = {}
+    used = [evidence.groups[number] for number in np.unique(evidence.tables[rank].group).tolist()]
+    known = {*used, *evidence.rosters.get(rank, ())}
+    for group in sorted(known, key=lambda g: (_creation_order(g.name), g.members)):
+        labels[group] = group.description
         if not group.described:
-            labels[number] = f"?{len(group.members)}:{nameless[len(group.members)]}"
+            labels[group] = f"?{len(group.members)}:{nameless[len(group.members)]}"
             nameless[len(group.members)] += 1
-    return labels
+    return {number: labels[group] for number, group in enumerate(evidence.groups) if group in used}
+
+
+def _nameless(evidence: FlightEvidence, rank: int) -> bool:
+    """Whether a rank uses groups without a description and nothing states which it belongs to."""
+    used = [evidence.groups[number] for number in np.unique(evidence.tables[rank].group).tolist()]
+    roster = evidence.rosters.get(rank, ())
+    return any(not group.described and group not in roster for group in used)
 
 
 def _creation_order(name: str) -> tuple[int, str]:

@@ -204,7 +204,7 @@ def _parted_behind(
     """
     behind = sorted({h.seq for h in graph.heads.values() if h.group == head.group and h.seq > head.seq})
     for seq in behind:
-        at = {m: found for m in members if (found := evidence.find(m, head.group, seq)) is not None}
+        at = {m: i for m in members if (i := evidence.find(m, head.group, seq)) is not None}
         if len({int(evidence.tables[m].signature[i]) for m, i in at.items()}) > 1:
             found = departures_inside(evidence, graph, tuple(at), sisters_needed=MIN_SISTERS)
             return tuple(f for f in found if f.culprits and f.where.stuck_seq == seq)

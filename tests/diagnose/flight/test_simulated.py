@@ -325,6 +325,105 @@ def test_what_makes_it_hard_convicts_no_innocent(fault: str, hard: str) -> None:
         assert right >= 0.5 * total, (right, total)
 
 
+def random_incident(seed: int) -> tuple[Scenario, dict[str, Any]] | None:
+    """Any fault in any shape with any poverty of evidence at once."""
+    rng = random.Random(f"hunt {seed}")
+    fault = rng.choice(sorted(FAULTS))
+    shape = Shape(
+        tp=rng.choice((1, 2, 2, 4)),
+        dp=rng.choice((1, 2, 3, 4)),
+        pp=rng.choice((1, 1, 2, 3)),
+        steps=rng.choice((2, 3, 4)),
+        microbatches=rng.choice((1, 2, 3)),
+        layers=rng.choice((1, 2, 3)),
+        described=rng.random() < 0.5,
+        even=rng.random() < 0.3,
+        experts=rng.random() < 0.3,
+        moody=rng.random() < 0.3,
+        lonely=rng.random() < 0.3,
+    )
+    if not 2 <= shape.world <= 32 or not possible(fault, shape):
+        return None
+    options = {"ring": rng.choice((2000, 60, 30, 20, 15)), "stacks": rng.random() < 0.7}
+    try:
+        scenario = Scenario(fault, shape, seed)
+    except IndexError:
+        return None
+    innocent = [r for r in range(shape.world) if r != scenario.culprit]
+    scenario.lost |= set(rng.sample(innocent, min(len(innocent) - 1, rng.choice((0, 0, 0, 1, 2)))))
+    return scenario, options
+
+
+def hunt(seeds: range) -> int:
+    """Look for a convicted innocent; returns how many incidents were looked at."""
+    incidents = [found for seed in seeds if (found := random_incident(seed)) is not None]
+    for scenario, options in incidents:
+        assert_nobody_innocent(scenario, answer(scenario, **options))
+    return len(incidents)
+
+
+def test_hunt_for_a_convicted_innocent() -> None:
+    """A few of the incidents of the sweep below, and those that once convicted one."""
+    assert hunt(range(150)) > 100
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(20))
+def test_hunt_long_for_a_convicted_innocent(part: int) -> None:
+    """Forty thousand incidents in all."""
+    assert hunt(range(1000 + part * 2500, 1000 + (part + 1) * 2500)) > 1500
+
+
+@pytest.mark.parametrize(
+    ("fault", "shape", "seed", "lost", "options"),
+    [
+        (
+            "type",
+            Shape(tp=2, dp=3, pp=2, microbatches=3, layers=3, described=False, experts=True),
+            541665,
+            set(),
+            {"ring": 15},
+        ),
+        (
+            "extra",
+            Shape(4, 4, 2, 3, 2, 1, described=False, experts=True, moody=True, lonely=True),
+            353440,
+            {27, 23},
+            {"ring": 15},
+        ),
+        (
+            "order",
+            Shape(tp=4, dp=2, pp=3, layers=1, lonely=True),
+            1003131,
+            set(),
+            {"ring": 15, "stacks": False},
+        ),
+        (
+            "dtype",
+            Shape(tp=2, dp=4, steps=4, microbatches=3, layers=3, described=False, experts=True),
+            2003971,
+            {4},
+            {"ring": 15},
+        ),
+        (
+            "order",
+            Shape(tp=2, dp=3, steps=4, microbatches=1, layers=3, moody=True, lonely=True),
+            4002743,
+            set(),
+            {"ring": 20},
+        ),
+    ],
+)
+def test_incidents_that_once_convicted_an_innocent(
+    fault: str, shape: Shape, seed: int, lost: set[int], options: dict[str, Any]
+) -> None:
+    """Rings shorter than a step, in which a habit of one group looked like a departure."""
+    scenario = Scenario(fault, shape, seed)
+    scenario.lost |= lost
+
+    assert_nobody_innocent(scenario, answer(scenario, **options))
+
+
 def test_equal_names_with_different_members_are_kept_apart() -> None:
     """Sister groups that all go by one name and description are still several groups."""
     import pickle
