@@ -30,7 +30,10 @@ MIN_SISTERS = 2
 """Sisters that must agree before a rank is convicted on call sites, or beside missing dumps."""
 
 OWN_PAST_CALLS = 3
-"""Earlier calls at one site that a tie needs before a side is held against its own past (DIAGNOSIS)."""
+"""Earlier calls at one site that a tie needs before a side is held against its own past (DIAGNOSIS).
+
+Calls of one loop, with no other call between them, count once: its next round may have other sizes.
+"""
 
 
 def roles(evidence: FlightEvidence) -> list[tuple[int, ...]]:
@@ -165,8 +168,10 @@ def _departs_from_its_past(streams: StreamSet, departure: Departure) -> Departur
     departs = []
     for side in sides:
         stream = streams[side[0]]
-        earlier = stream.tokens[: departure.index][stream.sites[: departure.index] == site]
-        if len(earlier) < OWN_PAST_CALLS or len(np.unique(earlier)) > 1:
+        here = stream.sites[: departure.index] == site
+        earlier = stream.tokens[: departure.index][here]
+        rounds = np.count_nonzero(here & ~np.append(False, here[:-1]))
+        if rounds < OWN_PAST_CALLS or len(np.unique(earlier)) > 1:
             return None
         departs.append(bool(earlier[0] != stream.tokens[departure.index]))
     if departs == [True, False]:
