@@ -4,6 +4,7 @@ import os
 import platform
 import secrets
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +22,7 @@ from harness.judge import Observed, judge
 from harness.launch.client import LauncherClient, LauncherDied, wait_for_end
 from harness.launch.request import LaunchRequest
 from harness.model.bundle import Manifest, RunRecord
-from harness.model.errors import PrerequisiteError
+from harness.model.errors import Interrupted, PrerequisiteError
 from harness.model.plan import RunPlan
 from harness.model.ranks import format_ranks
 from harness.model.verdict import Verdict
@@ -37,6 +38,9 @@ FINISH_LIMIT_S = 10.0
 
 Progress = Callable[[str, str], None]
 """Called with a phase's name and a detail for people."""
+
+DIAGNOSING = threading.Lock()
+"""Decoding dumps bounds the memory of this whole process: one at a time, and no launcher starts meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Experiment:
     plan: RunPlan
     client: LauncherClient
     progress: Progress = lambda phase, detail: None
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set it from any thread to interrupt the run."""
     _agent: int | None = None
     _watch: Watch | None = None
     _writer: BundleWriter = field(init=False)
@@ -177,7 +183,8 @@ class Experiment:
         self.client.send(request)
         deadline = time.monotonic() + LAUNCHER_START_LIMIT_S
         while time.monotonic() < deadline:
-            for message in self.client.receive(deadline - time.monotonic()):
+            self._heed_stop()
+            for message in self.client.receive(POLL_S):
                 if message.event == "started":
                     self._agent = message.pid
                     self._writer.event("launched", detail=f"agent {message.pid}")
@@ -189,6 +196,7 @@ class Experiment:
     def _wait_for_notice(self, watch: Watch) -> Notice:
         shown = 0
         while True:
+            self._heed_stop()
             notice = watch.poll()
             if notice is not None:
                 return notice
@@ -202,11 +210,16 @@ class Experiment:
                         "exit", time.time(), "the launcher's agent ended before its ranks did"
                     )
 
+    def _heed_stop(self) -> None:
+        if self.stop.is_set():
+            raise Interrupted(f"interrupted; ranks stopped, bundle kept: {self.bundle}")
+
     def _collect(self, watch: Watch) -> None:
         self.progress("collect", "stacks and flight recorder dumps")
         collector = Collector(self._writer, watch.attempt)
         alive = dict(watch.pids)
         collector.stacks(alive, sampling=0)
+        self._heed_stop()
         collector.dumps(alive)
         collector.safe()
 
@@ -234,7 +247,8 @@ class Experiment:
         self.progress("diagnose", "")
         for lost in self._writer.lost:
             self._writer.not_collected(lost.what, lost.why)
-        result = diagnose(self.bundle, world_size=self.plan.nproc)
+        with DIAGNOSING:
+            result = diagnose(self.bundle, world_size=self.plan.nproc)
         diagnosed = time.time()
         self._writer.save(self._writer.layout.diagnosis, result.diagnosis)
         self._writer.phase("diagnosed")
@@ -310,7 +324,7 @@ def _fresh_folder(plan: RunPlan) -> Path:
 def _point_latest(root: Path) -> None:
     """``runs/latest`` points at the newest run; a file system without links does without."""
     link = root.parent / "latest"
-    scratch = root.parent / f".latest.{os.getpid()}"
+    scratch = root.parent / f".latest.{root.name}"
     with suppress(OSError):
         scratch.symlink_to(root.name)
         scratch.replace(link)

@@ -26,6 +26,7 @@ class LauncherClient:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
+        self._ready = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
 
     def __enter__(self) -> "LauncherClient":
@@ -87,16 +88,22 @@ class LauncherClient:
         if not received:
             raise self._death()
         *lines, self._pending = (self._pending + received).split(b"\n")
-        return [LauncherMessage(**json.loads(line)) for line in lines]
+        messages = [LauncherMessage(**json.loads(line)) for line in lines]
+        self._ready = self._ready or bool(messages)
+        return messages
 
     def close(self) -> None:
         """Stop the process and with it every rank that it still has."""
         if self._process is None:
+            self._errors.close()
             return
         process, self._process = self._process, None
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
             pipe.close()
+        if not self._ready:
+            # Still importing torch: it would notice our end only afterwards, and it has no ranks yet.
+            process.kill()
         try:
             process.wait(timeout=3)
         except subprocess.TimeoutExpired:
