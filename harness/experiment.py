@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 
-from harness import __version__
+from harness.bundle.environment import relevant_environment, versions
+from harness.bundle.folders import fresh_folder, point_latest
 from harness.bundle.layout import Layout
 from harness.bundle.reader import BundleReader
 from harness.bundle.writer import BundleWriter
@@ -101,7 +101,7 @@ class Experiment:
         return self._writer.layout.root
 
     def _create_bundle(self) -> BundleWriter:
-        root = _fresh_folder(self.plan)
+        root = fresh_folder(self.plan.out / bundle_name(self.plan.spec))
         plan = self.plan
         manifest = Manifest(
             world_size=plan.nproc,
@@ -109,8 +109,8 @@ class Experiment:
             launcher=plan.launcher,
             created=time.time(),
             host=platform.node(),
-            versions=_versions(),
-            environment=_relevant_environment(plan),
+            versions=versions(),
+            environment={**relevant_environment(os.environ), **plan.env},
         )
         writer = BundleWriter(root, manifest)
         try:
@@ -121,7 +121,7 @@ class Experiment:
             raise PrerequisiteError(
                 f"{root}: {error.strerror}: give a folder that you can write with --out"
             ) from None
-        _point_latest(root)
+        point_latest(root)
         return writer
 
     def _observe(self, started: float) -> Notice:
@@ -304,53 +304,12 @@ class Experiment:
         return tuple(lacking)
 
 
-def _fresh_folder(plan: RunPlan) -> Path:
-    """A new name under --out. Two runs in one second get different ones."""
-    base = plan.out / bundle_name(plan.spec)
-    for attempt in range(1, 1000):
-        root = base if attempt == 1 else base.with_name(f"{base.name}-{attempt}")
-        try:
-            root.mkdir(parents=True)
-            return root
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise PrerequisiteError(
-                f"{root}: {error.strerror}: give a folder that you can write with --out"
-            ) from None
-    raise PrerequisiteError(f"{base}: a thousand runs in one second")
-
-
-def _point_latest(root: Path) -> None:
-    """``runs/latest`` points at the newest run; a file system without links does without."""
-    link = root.parent / "latest"
-    scratch = root.parent / f".latest.{root.name}"
-    with suppress(OSError):
-        scratch.symlink_to(root.name)
-        scratch.replace(link)
-
-
 def _clear(folder: Path) -> None:
     """Remove pipes and registrations; ranks.json has what they said."""
     with suppress(OSError):
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
-
-
-def _versions() -> dict[str, str]:
-    versions = {"drill-harness": __version__, "python": platform.python_version()}
-    for name in ("torch", "py-spy"):
-        with suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return versions
-
-
-def _relevant_environment(plan: RunPlan) -> dict[str, str]:
-    """Variables that decide what a run leaves behind."""
-    prefixes = ("TORCH_", "NCCL_", "GLOO_", "TORCHELASTIC_", "OMP_NUM_THREADS", "CUDA_VISIBLE")
-    ours = {k: v for k, v in os.environ.items() if k.startswith(prefixes)}
-    return {**ours, **plan.env}
 
 
 def _between(start: float | None, end: float | None) -> float | None:
