@@ -1,9 +1,7 @@
 """`drill run NAME...`."""
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,32 +10,45 @@ import click
 from harness.cli.common import drills_dir_option, err_console, json_option, out_console
 
 if TYPE_CHECKING:
-    from harness.experiment import RunResult
-    from harness.model.plan import RunPlan
+    from collections.abc import Sequence
 
-_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-_WORST = (5, 1, 3, 4, 0)
+    from harness.catalog.selection import PlannedRun, RunTitle
+    from harness.many import RunOutcome, Spectator
+    from harness.model.plan import RunPlan
+    from harness.report.junit import JUnitFile
 
 
 @click.command("run")
 @click.argument("names", nargs=-1, metavar="NAME...")
 @click.option("--all", "every", is_flag=True, help="Every drill once, in its default mode.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Every drill with this tag. Repeatable.")
+@click.option("--sweep", is_flag=True, help="Every mode and every culprit of the drills named, or of all.")
+@click.option("--repeat", metavar="N", type=click.IntRange(min=1), default=1, help="Each run N times.")
+@click.option("-j", "jobs", metavar="N", type=click.IntRange(min=1), default=1, help="N runs at once. [1]")
 @click.option("--culprit", metavar="N[,N]", help="Rank or ranks to break.")
 @click.option("--mode", help="Which way to break it; see `drill show NAME`.")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="A drill's own parameter.")
 @click.option("--nproc", metavar="N", help="Number of ranks.")
 @click.option("--backend", metavar="auto|gloo|nccl", help="auto takes nccl if there are GPUs enough.")
 @click.option("--launcher", metavar="fork|torchrun", help="fork is faster; torchrun execs the script.")
-@click.option("--timeout", metavar="S", help="Bound on the whole run, seconds.")
+@click.option("--timeout", metavar="S", help="Bound on each run, seconds.")
 @click.option("--out", metavar="DIR", help="Folder for bundles. [runs]")
+@click.option(
+    "--junit", metavar="FILE", type=click.Path(path_type=Path), help="Write the results as JUnit XML."
+)
 @click.option("--dry-run", is_flag=True, help="Print the launch and the fault plan, start nothing.")
 @drills_dir_option
 @json_option
 def command(
     names: tuple[str, ...],
     every: bool,
+    tags: tuple[str, ...],
+    sweep: bool,
+    repeat: int,
+    jobs: int,
     sets: tuple[str, ...],
     drills_dirs: tuple[Path, ...],
+    junit: Path | None,
     dry_run: bool,
     as_json: bool,
     **flags: str | None,
@@ -45,86 +56,100 @@ def command(
     """Break a small copy of a job on purpose and check that the right rank is blamed.
 
     Exit code 0: passed; 1: another diagnosis than what was injected; 3: inconclusive; 4: a
-    prerequisite is missing.
+    prerequisite is missing. Of several runs the worst counts: 5 (a bug here), 1, 3, 4, 0.
     """
-    plans = _plans(names, every, sets, drills_dirs, flags)
+    from harness.catalog.selection import Selection, plan_selection
+    from harness.catalog.settings import Sources
+
+    selection = Selection(names, every, tags, sweep, repeat)
+    planned = plan_selection(selection, Sources.read(flags, sets), drills_dirs)
     if dry_run:
-        if as_json:
-            from harness.report.documents import plans_document
-
-            click.echo(json.dumps(plans_document(plans)))
-        else:
-            click.echo("\n\n".join(_plan_text(plan) for plan in plans))
+        _show_plans(planned, as_json)
         return
-    runs = _run_all(plans, as_json)
-    if as_json:
-        from harness.report.documents import runs_document
-
-        click.echo(json.dumps(runs_document(runs)))
-    codes = {_CODES[run.verdict.verdict.value] for run in runs}
-    raise SystemExit(next(code for code in _WORST if code in codes))
-
-
-def _plans(
-    names: tuple[str, ...],
-    every: bool,
-    sets: tuple[str, ...],
-    drills_dirs: tuple[Path, ...],
-    flags: dict[str, str | None],
-) -> "list[RunPlan]":
-    from harness.catalog.find import drill_files, find_drill
-    from harness.catalog.planning import plan_run
-    from harness.catalog.settings import Sources, settle
-    from harness.model.errors import UsageError
-
-    if bool(names) == every:
-        raise UsageError("name the drills to run, or --all; `drill list` shows them")
-    wanted = names or tuple(sorted(drill_files(drills_dirs)))
-    sources = Sources.read(flags, sets)
-    plans = []
-    for name in wanted:
-        spec = find_drill(name, drills_dirs)
-        plans.append(plan_run(spec, settle(spec, sources)))
-    return plans
+    titles = [run.title for run in planned]
+    xml = _junit_file(junit, titles) if junit else None
+    run = _run_several if selection.several else _run_one
+    code = run(planned, jobs, xml, as_json)
+    if xml is not None and xml.failure is not None:
+        click.echo(f"drill: {xml.failure}", err=True)
+        code = code or xml.failure.exit_code
+    raise SystemExit(code)
 
 
-def _run_all(plans: "list[RunPlan]", as_json: bool) -> "list[RunResult]":
-    from harness.experiment import Experiment
-    from harness.launch.client import LauncherClient
-    from harness.model.errors import Interrupted
-    from harness.report.progress import PhaseLine
+def _junit_file(path: Path, titles: "Sequence[RunTitle]") -> "JUnitFile":
+    from harness.report.junit import JUnitFile
+
+    return JUnitFile(path, titles)
+
+
+def _run_one(planned: "Sequence[PlannedRun]", jobs: int, xml: "JUnitFile | None", as_json: bool) -> int:
+    """A single run with its whole report."""
+    from harness.many import run_many
+    from harness.report.documents import outcome_document
+    from harness.report.spectators import OneRun
     from harness.report.terminal import show_run
 
-    runs: list[RunResult] = []
-    with LauncherClient() as client, _signals_interrupt():
-        for plan in plans:
-            experiment = None
-            with PhaseLine(err_console(), plan.spec.name) as line:
-                experiment = Experiment(plan, client, line.phase)
-                try:
-                    runs.append(experiment.run())
-                except (Interrupted, KeyboardInterrupt):
-                    kept = experiment.bundle if hasattr(experiment, "_writer") else "none yet"
-                    raise Interrupted(f"interrupted; ranks stopped, bundle kept: {kept}") from None
-            if not as_json:
-                show_run(out_console(), runs[-1])
-    return runs
+    with OneRun(err_console(), planned[0].title) as shown:
+        (outcome,), _ = run_many(planned, jobs, _with_junit(shown, xml))
+    if outcome.error is not None:
+        _show_trace(outcome)
+        click.echo(f"drill: {outcome.error.message}", err=True)
+        return outcome.error.exit_code
+    if as_json:
+        click.echo(json.dumps(outcome_document(outcome)))
+    else:
+        assert outcome.run is not None
+        show_run(out_console(), outcome.run)
+    return outcome.exit_code
 
 
-@contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: by an exception that stops the ranks on its way."""
-    from harness.model.errors import Interrupted
+def _run_several(planned: "Sequence[PlannedRun]", jobs: int, xml: "JUnitFile | None", as_json: bool) -> int:
+    """A line a run, then a table."""
+    from harness.many import run_many, worst
+    from harness.report.documents import runs_document
+    from harness.report.spectators import ManyRuns
+    from harness.report.summary import show_summary
 
-    def interrupt(signum: int, frame: object) -> None:
-        raise Interrupted(f"{signal.Signals(signum).name}")
+    started = time.monotonic()
+    console = err_console() if as_json else out_console()
+    with ManyRuns(console, err_console(), [run.title for run in planned]) as shown:
+        outcomes, interrupted = run_many(planned, jobs, _with_junit(shown, xml))
+    code = 130 if interrupted else worst(outcome.exit_code for outcome in outcomes)
+    for outcome in outcomes:
+        _show_trace(outcome)
+    show_summary(console, outcomes, time.monotonic() - started, code)
+    if interrupted:
+        click.echo("drill: interrupted; ranks stopped, bundles kept", err=True)
+    if as_json:
+        click.echo(json.dumps(runs_document(outcomes)))
+    return code
 
-    before = {s: signal.signal(s, interrupt) for s in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+
+def _with_junit(shown: "Spectator", xml: "JUnitFile | None") -> "Spectator":
+    from harness.report.spectators import Both
+
+    return Both(shown, xml) if xml is not None else shown
+
+
+def _show_trace(outcome: "RunOutcome") -> None:
+    """A traceback is shown for our own bugs only."""
+    if outcome.error is not None and outcome.error.trace:
+        click.echo(f"{outcome.error.trace}drill: {outcome.title}: this is a bug here", err=True)
+
+
+def _show_plans(planned: "Sequence[PlannedRun]", as_json: bool) -> None:
+    """What would run. Raises the first missing prerequisite after everything else was shown."""
+    from harness.model.plan import RunPlan
+    from harness.report.documents import plans_document
+
+    plans = [run.plan for run in planned if isinstance(run.plan, RunPlan) and run.title.turn == 1]
+    if as_json and plans:
+        click.echo(json.dumps(plans_document(plans)))
+    elif plans:
+        click.echo("\n\n".join(_plan_text(plan) for plan in plans))
+    for run in planned:
+        if not isinstance(run.plan, RunPlan):
+            raise run.plan
 
 
 def _plan_text(plan: "RunPlan") -> str:

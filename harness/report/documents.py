@@ -1,7 +1,10 @@
 """JSON documents of the contract, built from results."""
 
+from collections.abc import Sequence
+
 from harness.bundle.codec import Json, to_json
-from harness.experiment import RunResult
+from harness.experiment import RunResult, Seconds
+from harness.many import RunOutcome
 from harness.model.plan import RunPlan
 
 
@@ -24,10 +27,11 @@ def run_document(run: RunResult) -> Json:
         "diagnosis": to_json(run.result.diagnosis),
         "bundle": str(run.bundle),
         "seconds": to_json(run.seconds),
+        "error": None,
     }
 
 
-def plans_document(plans: list[RunPlan]) -> Json:
+def plans_document(plans: Sequence[RunPlan]) -> Json:
     """`drill/plan/1`: what `--dry-run` would start."""
     return {
         "schema": "drill/plan/1",
@@ -49,9 +53,24 @@ def plans_document(plans: list[RunPlan]) -> Json:
     }
 
 
-def runs_document(runs: list[RunResult]) -> Json:
-    """`drill/runs/1`, or a single `drill/run/1`."""
-    documents = [run_document(run) for run in runs]
-    if len(documents) == 1:
-        return documents[0]
-    return {"schema": "drill/runs/1", "runs": documents}
+def outcome_document(outcome: RunOutcome) -> Json:
+    """`drill/run/1`; `error` says why there is no verdict, where there is none."""
+    if outcome.run is not None:
+        return run_document(outcome.run)
+    assert outcome.error is not None
+    title = outcome.title
+    return {
+        "schema": "drill/run/1",
+        "drill": title.drill,
+        "params": {"mode": title.mode, "culprit": to_json(title.culprits)},
+        "verdict": None,
+        "diagnosis": None,
+        "bundle": str(outcome.bundle) if outcome.bundle else None,
+        "seconds": to_json(Seconds(total=outcome.seconds)),
+        "error": {"exit_code": outcome.error.exit_code, "message": outcome.error.message},
+    }
+
+
+def runs_document(outcomes: Sequence[RunOutcome]) -> Json:
+    """`drill/runs/1`."""
+    return {"schema": "drill/runs/1", "runs": [outcome_document(outcome) for outcome in outcomes]}
