@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from harness.observe.dumps import PREFIX_VARIABLES, dump_prefix
 from harness.observe.gpus import gpu_count
 from harness.observe.stacks import find_py_spy
 
@@ -86,18 +87,6 @@ def _py_spy(environ: Mapping[str, str]) -> list[Line]:
     return [Line("py-spy", "FAIL", said, remedy)]
 
 
-def dump_prefix(environ: Mapping[str, str]) -> str:
-    """Where torch would put dumps in this environment; the rank is appended.
-
-    Source: torch 2.13, DebugInfoWriter: TORCH_FR_DUMP_TEMP_FILE, its old name, else the cache folder.
-    """
-    for name in ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"):
-        if environ.get(name):
-            return environ[name]
-    cache = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
-    return f"{cache}/torch/comm_lib_trace_rank_"
-
-
 def _dump_path(environ: Mapping[str, str]) -> list[Line]:
     prefix = dump_prefix(environ)
     folder = Path(prefix).parent
@@ -113,7 +102,7 @@ def _dump_path(environ: Mapping[str, str]) -> list[Line]:
     if kind in _TEMPORARY:
         found = f"{prefix}* is on {kind}: gone with the container"
         return [Line("dump path", "WARN", found, remedy)]
-    if not any(environ.get(n) for n in ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")):
+    if not any(environ.get(name) for name in PREFIX_VARIABLES):
         found = f"not set: dumps would go to {prefix}*"
         return [Line("dump path", "WARN", found, remedy)]
     return [Line("dump path", "OK", f"{prefix}* on {kind}, writable")]

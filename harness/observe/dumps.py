@@ -7,6 +7,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 DUMP_WAIT_S = 2.5
+PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+PIPE_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+
+
+def dump_prefix(environ: Mapping[str, str]) -> str:
+    """Where torch would put dumps in this environment; the rank is appended.
+
+    Source: torch 2.13, DebugInfoWriter: TORCH_FR_DUMP_TEMP_FILE, its old name, else the cache folder.
+    """
+    for name in PREFIX_VARIABLES:
+        if environ.get(name):
+            return environ[name]
+    cache = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
+    return f"{cache}/torch/comm_lib_trace_rank_"
 
 
 def request_dumps(pipes: Mapping[int, Path]) -> dict[int, str]:

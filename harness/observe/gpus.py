@@ -1,6 +1,31 @@
 """GPUs of this machine, without importing torch."""
 
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+
+_SMI_TIMEOUT_S = 10.0
+_GPU_FIELDS = (
+    "index",
+    "name",
+    "uuid",
+    "pci.bus_id",
+    "utilization.gpu",
+    "memory.used",
+    "memory.total",
+    "temperature.gpu",
+    "power.draw",
+    "clocks.sm",
+    "ecc.errors.corrected.volatile.total",
+    "ecc.errors.uncorrected.volatile.total",
+    "clocks_throttle_reasons.active",
+    "remapped_rows.pending",
+)
+_OLD_FIELDS = 10
+"""How many of them every driver knows."""
 
 
 def gpu_count() -> int:
@@ -9,3 +34,54 @@ def gpu_count() -> int:
     if by_driver.is_dir():
         return len(list(by_driver.iterdir()))
     return sum(1 for device in Path("/dev").glob("nvidia[0-9]*"))
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """What nvidia-smi says, a mapping a device, and who uses which; `error` is why it says nothing."""
+
+    gpus: tuple[Mapping[str, str], ...] = ()
+    processes: Mapping[int, str] = field(default_factory=dict)
+    error: str | None = None
+    schema: str = "drill/gpus/1"
+
+    def device_of(self, pid: int) -> tuple[str | None, str | None]:
+        """Name and UUID of the device that a process uses."""
+        uuid = self.processes.get(pid)
+        return next((g.get("name") for g in self.gpus if g.get("uuid") == uuid), None), uuid
+
+
+def gpu_state() -> GpuState:
+    """The devices of this machine and who uses them. A driver that hangs is not waited for."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return GpuState(error="there is no nvidia-smi here")
+    rows, error = _query(smi, "gpu", _GPU_FIELDS)
+    if error:
+        # One field that an old driver does not know fails the whole query.
+        rows, error = _query(smi, "gpu", _GPU_FIELDS[:_OLD_FIELDS])
+    if error:
+        return GpuState(error=error)
+    used, _ = _query(smi, "compute-apps", ("pid", "gpu_uuid"))
+    processes = {int(row["pid"]): row["gpu_uuid"] for row in used if row["pid"].isdigit()}
+    return GpuState(tuple(rows), processes)
+
+
+def _query(smi: str, what: str, fields: tuple[str, ...]) -> tuple[list[dict[str, str]], str | None]:
+    command = (smi, f"--query-{what}={','.join(fields)}", "--format=csv,noheader,nounits")
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    except OSError as error:
+        return [], f"{smi}: {error.strerror}"
+    try:
+        out, _ = process.communicate(timeout=_SMI_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            # In the kernel's hands it cannot be killed; whoever waits for it hangs too.
+            process.communicate(timeout=1.0)
+        return [], f"nvidia-smi took longer than {_SMI_TIMEOUT_S:g} s: the driver hangs"
+    if process.returncode != 0:
+        return [], (out.strip().splitlines() or [f"nvidia-smi: exit code {process.returncode}"])[-1]
+    lines = [[part.strip() for part in line.split(",")] for line in out.splitlines() if line.strip()]
+    return [dict(zip(fields, line, strict=False)) for line in lines if len(line) == len(fields)], None
