@@ -25,6 +25,7 @@ def test_the_wheel_works_from_any_folder(tmp_path: Path) -> None:
     assert "harness/builtin/drills/fr_hang.yaml" in names
     assert "harness/builtin/drills/fr_hang.py" in names
     assert any(name.startswith("harness/builtin/checklists/") for name in names)
+    assert "harness/catalog/templates/drill.yaml.tmpl" in names
 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -10,7 +10,9 @@ from harness import __version__
 _COMMANDS = {
     "list": "harness.cli.list_drills",
     "show": "harness.cli.show",
+    "new": "harness.cli.new",
     "run": "harness.cli.run",
+    "collect": "harness.cli.collect",
     "diagnose": "harness.cli.diagnose",
     "doctor": "harness.cli.doctor",
 }
@@ -39,7 +41,9 @@ class _LazyGroup(click.Group):
 _SUMMARIES = {
     "list": "drills, one line each",
     "show": "one drill: what it breaks, its parameters and where each value comes from",
+    "new": "a drill of your own: its YAML, its script and its test, ready to run and to edit",
     "run": "break a small copy of a job on purpose and check that the right rank is blamed",
+    "collect": "take evidence from a running job that was started without drill, and diagnose it",
     "diagnose": "say what happened, from the files of a run or an incident",
     "doctor": "can this machine be drilled?",
 }
