@@ -1,0 +1,61 @@
+"""Whether a job moves: two samplings of the same main threads, compared. A moving job has no culprit."""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from harness.diagnose.stacks.samples import RankStacks
+from harness.diagnose.stacks.sites import position
+
+MIN_SWITCHES_PER_S = 5.0
+"""In a collective that stands the main thread sleeps (measured: 0 switches in 3 s); else it wakes often."""
+
+
+@dataclass(frozen=True)
+class Movement:
+    """`compared`: ranks whose main thread was read in both samplings; `moved`: those whose changed."""
+
+    compared: frozenset[int] = frozenset()
+    moved: frozenset[int] = frozenset()
+
+    @property
+    def moving(self) -> bool:
+        """Whether most ranks moved: a single one that spins in its own code is no sign of progress."""
+        return 2 * len(self.moved) > len(self.compared)
+
+    def __or__(self, other: "Movement") -> "Movement":
+        return Movement(self.compared | other.compared, self.moved | other.moved)
+
+
+def movement(
+    first: Mapping[int, RankStacks],
+    second: Mapping[int, RankStacks],
+    switches_per_s: Mapping[int, float] | None = None,
+) -> Movement:
+    """Compare the main threads of two samplings.
+
+    `switches_per_s`: how often each main thread went to sleep and woke between them. It tells a rank that
+    is sampled twice in the same collective of a quick loop from one that never left it.
+    """
+    compared, moved = set(), set()
+    for rank in first.keys() & second.keys():
+        before, after = _main(first[rank]), _main(second[rank])
+        if not before or not after:
+            continue
+        compared.add(rank)
+        works = (switches_per_s or {}).get(rank, 0.0) >= MIN_SWITCHES_PER_S
+        if before != after or (works and rank in _communicating(first)):
+            moved.add(rank)
+    return Movement(frozenset(compared), frozenset(moved))
+
+
+def _main(stacks: RankStacks) -> tuple[tuple[str, str, int], ...]:
+    own = stacks.own
+    return tuple((f.name, f.filename, f.line) for f in own.main) if own else ()
+
+
+def _communicating(stacks: Mapping[int, RankStacks]) -> Set[int]:
+    return {
+        rank
+        for rank, sample in stacks.items()
+        if (own := sample.own) and own.main and position(own.main).doing == "communication"
+    }
