@@ -10,7 +10,7 @@ import click
 from harness.cli.common import err_console, json_option, out_console
 
 if TYPE_CHECKING:
-    from harness.incident import CollectResult
+    from harness.incident.collect import CollectResult
     from harness.observe.jobs import Job
 
 _NICENESS = 19
@@ -52,7 +52,7 @@ _NICENESS = 19
 def command(
     torchrun_pid: int | None,
     match: str | None,
-    pids: tuple[int, ...],
+    pids: tuple[str, ...],
     dump_path: str | None,
     log_dir: Path | None,
     wait_s: float,
@@ -70,7 +70,7 @@ def command(
         raise UsageError("say which job: one of --torchrun-pid P, --match REGEX, --pid P...")
     job = _find(torchrun_pid, match, pids)
 
-    from harness.incident import Incident, collect_folder
+    from harness.incident.collect import Incident, collect_folder
     from harness.model.kinds import Kind
     from harness.report.progress import PhaseLine
 
@@ -86,12 +86,19 @@ def command(
         raise SystemExit(3)
 
 
-def _find(torchrun_pid: int | None, match: str | None, pids: tuple[int, ...]) -> "Job":
+def _find(torchrun_pid: int | None, match: str | None, pids: tuple[str, ...]) -> "Job":
+    from harness.model.errors import UsageError
     from harness.observe import jobs
 
     if torchrun_pid is not None:
         return jobs.ranks_of_agent(torchrun_pid)
-    return jobs.ranks_matching(match) if match is not None else jobs.ranks_among(pids)
+    if match is not None:
+        return jobs.ranks_matching(match)
+    numbers = [text.strip() for given in pids for text in given.split(",")]
+    wrong = next((text for text in numbers if not (text.isascii() and text.isdigit())), None)
+    if wrong is not None:
+        raise UsageError(f"--pid {wrong}: not a process id")
+    return jobs.ranks_among([int(text) for text in numbers])
 
 
 def _show(collected: "CollectResult", as_json: bool) -> None:

@@ -1,5 +1,6 @@
 """Whether a job moves: two samplings of the same main threads, compared. A moving job has no culprit."""
 
+import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
@@ -26,6 +27,17 @@ class Movement:
         return Movement(self.compared | other.compared, self.moved | other.moved)
 
 
+MOVING = "collect: moving"
+STANDING = "collect: standing"
+_STOOD = re.compile(re.escape(STANDING) + r" for (\d+(?:\.\d+)?) s")
+
+
+def stood_s(notice: str | None) -> float | None:
+    """How long a collected job is known to have stood, by its notice; None where it does not say."""
+    found = _STOOD.match(notice or "")
+    return float(found.group(1)) if found else None
+
+
 def movement(
     first: Mapping[int, RankStacks],
     second: Mapping[int, RankStacks],
@@ -43,7 +55,7 @@ def movement(
             continue
         compared.add(rank)
         works = (switches_per_s or {}).get(rank, 0.0) >= MIN_SWITCHES_PER_S
-        if before != after or (works and rank in _communicating(first)):
+        if before != after or (works and rank in communicating(first)):
             moved.add(rank)
     return Movement(frozenset(compared), frozenset(moved))
 
@@ -53,7 +65,8 @@ def _main(stacks: RankStacks) -> tuple[tuple[str, str, int], ...]:
     return tuple((f.name, f.filename, f.line) for f in own.main) if own else ()
 
 
-def _communicating(stacks: Mapping[int, RankStacks]) -> Set[int]:
+def communicating(stacks: Mapping[int, RankStacks]) -> Set[int]:
+    """Ranks whose main thread is in a collective."""
     return {
         rank
         for rank, sample in stacks.items()
