@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 @click.option("--nproc", metavar="N", help="Number of ranks.")
 @click.option("--backend", metavar="auto|gloo|nccl", help="auto takes nccl if there are GPUs enough.")
 @click.option("--launcher", metavar="fork|torchrun", help="fork is faster; torchrun execs the script.")
+@click.option("--max-restarts", metavar="N", help="Restarts that torchrun may make. [0]")
+@click.option(
+    "--detail", is_flag=True, flag_value="true", default=None, help="With TORCH_DISTRIBUTED_DEBUG=DETAIL."
+)
 @click.option("--timeout", metavar="S", help="Bound on each run, seconds.")
 @click.option("--out", metavar="DIR", help="Folder for bundles. [runs]")
 @click.option(
@@ -90,7 +94,7 @@ def _run_one(planned: "Sequence[PlannedRun]", jobs: int, xml: "JUnitFile | None"
     from harness.report.terminal import show_run
 
     with OneRun(err_console(), planned[0].title) as shown:
-        (outcome,), _ = run_many(planned, jobs, _with_junit(shown, xml))
+        (outcome,), interrupted = run_many(planned, jobs, _with_junit(shown, xml))
     if outcome.error is not None:
         _show_trace(outcome)
         click.echo(f"drill: {outcome.error.message}", err=True)
@@ -100,7 +104,7 @@ def _run_one(planned: "Sequence[PlannedRun]", jobs: int, xml: "JUnitFile | None"
     else:
         assert outcome.run is not None
         show_run(out_console(), outcome.run)
-    return outcome.exit_code
+    return 130 if interrupted else outcome.exit_code
 
 
 def _run_several(planned: "Sequence[PlannedRun]", jobs: int, xml: "JUnitFile | None", as_json: bool) -> int:

@@ -19,7 +19,7 @@ _WORDS = {0: "PASS", 1: "FAIL", 3: "INCONCLUSIVE", INTERNAL: "ERROR", 130: "INTE
 _CANNOT_RUN = "CANNOT RUN"
 _STYLES = {"PASS": "bold green", "FAIL": "bold red", "ERROR": "bold red"}
 _COUNTED = {"FAIL": "failed", "INCONCLUSIVE": "inconclusive", _CANNOT_RUN: "could not run"}
-_COUNTED |= {"ERROR": "internal error", "INTERRUPTED": "interrupted"}
+_COUNTED |= {"ERROR": "ended in error", "INTERRUPTED": "interrupted"}
 
 
 def word_of(outcome: RunOutcome) -> str:
@@ -30,17 +30,16 @@ def word_of(outcome: RunOutcome) -> str:
 def result_line(outcome: RunOutcome, widest: int) -> Text:
     """One run in one line; `widest` is the longest title's length. Only a miss may pass 100 columns."""
     word = word_of(outcome)
-    line = Text(f"{word:<12}  ", style=_STYLES.get(word, "bold yellow"), end="")
-    line.append(f"{outcome.title!s:<{widest}}  ", style="default not bold")
+    line = Text.assemble((f"{word:<12}", _style(word)), f"  {outcome.title!s:<{widest}}  ")
     if outcome.run is None:
         assert outcome.error is not None
-        text = outcome.error.message if word != _CANNOT_RUN else f"cannot run: {outcome.error.message}"
-        bundle = f"  {short_path(outcome.bundle)}" if outcome.bundle else ""
-        return line.append(f"{text}{bundle}", style="default not bold")
-    kind = outcome.run.result.diagnosis.kind.value
-    line.append(f"{kind:<26}  {outcome.seconds:5.1f} s", style="default not bold")
-    if not outcome.passed:
-        line.append(f"  {short_path(outcome.run.bundle)}", style="default not bold")
+        why = outcome.error.message.partition("\n")[0]
+        line.append(f"cannot run: {why}" if word == _CANNOT_RUN else why)
+    else:
+        kind = outcome.run.result.diagnosis.kind.value
+        line.append(f"{kind:<26}  {outcome.seconds:5.1f} s")
+    if not outcome.passed and outcome.bundle is not None:
+        line.append(f"  {short_path(outcome.bundle)}")
     return line
 
 
@@ -95,7 +94,7 @@ def short_path(path: Path) -> str:
 def _show_miss(console: Console, outcome: RunOutcome) -> None:
     assert outcome.run is not None
     word = word_of(outcome)
-    head = Text.assemble((word, _STYLES.get(word, "bold yellow")), f"  {outcome.title}")
+    head = Text.assemble((word, _style(word)), f"  {outcome.title}")
     console.print(head, width=WIDTH)
     for line in misses(outcome.run):
         console.print(Text(f"  {line}"), width=WIDTH)
@@ -108,6 +107,10 @@ def _rows(outcomes: Sequence[RunOutcome]) -> Iterator[tuple[str, str, list[RunOu
 
     for (drill, mode), runs in groupby(outcomes, key):
         yield drill, mode, list(runs)
+
+
+def _style(word: str) -> str:
+    return _STYLES.get(word, "bold yellow")
 
 
 def _missed(outcomes: Sequence[RunOutcome]) -> str:

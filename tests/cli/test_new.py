@@ -98,4 +98,4 @@ def test_list_filters_by_tag(tmp_path: Path) -> None:
 
     wrong = subprocess.run((*DRILL, "list", "--tag", "nope"), cwd=tmp_path, capture_output=True, text=True)
     assert wrong.returncode == 2
-    assert "there are: control" in wrong.stderr
+    assert "no drill has it; there are: " in wrong.stderr

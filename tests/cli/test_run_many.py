@@ -25,6 +25,9 @@ PARSE = (
 )
 STEPS = "with Session.join() as s:\n    for step in s.steps(3): dist.barrier()\n"
 LEAVES = "with Session.join() as s:\n    for step in s.steps(3):\n        if s.rank: os._exit(7)\n"
+KILLS_THE_LAUNCHER = (
+    "import psutil\nwith Session.join():\n    psutil.Process().parents()[1].kill(); time.sleep(9)\n"
+)
 FOR_EVER = "with Session.join() as s:\n    for step in s.steps(10**6): time.sleep(0.05)\n"
 
 
@@ -54,7 +57,7 @@ def test_the_worst_code_counts(codes: tuple[int, ...], code: int) -> None:
 
 @pytest.mark.ranks
 def test_no_run_stops_another(tmp_path: Path, tag: str) -> None:
-    """A fail, an inconclusive one, one that cannot run and a bug of ours: all run, all are told."""
+    """A fail, one undecided, one that cannot run, a bug of ours, a dead launcher: all run, all are told."""
     drills = tmp_path / "drills"
     write(drills, "good", HEALTHY, STEPS)
     write(drills, "wrong", HEALTHY, LEAVES)
@@ -64,6 +67,7 @@ def test_no_run_stops_another(tmp_path: Path, tag: str) -> None:
     )
     write(drills, "gpus", HEALTHY + "backends: [gloo, nccl]\n", STEPS)
     write(drills, "buggy", HEALTHY, STEPS)
+    write(drills, "deadly", HEALTHY, KILLS_THE_LAUNCHER)
     (tmp_path / "drill.toml").write_text('[drills.gpus]\nbackend = "nccl"\nnproc = 64\n')
     prelude = (
         "import harness.experiment as e; real = e.diagnose\n"
@@ -77,34 +81,35 @@ def test_no_run_stops_another(tmp_path: Path, tag: str) -> None:
 
     assert done.returncode == 5, done.stderr
     runs = json.loads(done.stdout)["runs"]
-    assert [run["drill"] for run in runs] == ["buggy", "good", "gpus", "unfired", "wrong"]
+    assert [run["drill"] for run in runs] == ["buggy", "deadly", "good", "gpus", "unfired", "wrong"]
     verdicts = [run["verdict"] and run["verdict"]["verdict"] for run in runs]
-    assert verdicts == [None, "pass", None, "inconclusive", "fail"]
-    assert [run["error"] and run["error"]["exit_code"] for run in runs] == [5, None, 4, None, None]
-    assert "need 64 GPUs" in runs[2]["error"]["message"]
+    assert verdicts == [None, None, "pass", None, "inconclusive", "fail"]
+    assert [run["error"] and run["error"]["exit_code"] for run in runs] == [5, 5, None, 4, None, None]
+    assert "launcher process ended (signal SIGKILL)" in runs[1]["error"]["message"]
+    assert "need 64 GPUs" in runs[3]["error"]["message"]
     lines = done.stderr.splitlines()
     assert sum(line.startswith("PASS          good a") for line in lines) == 1
     (wrong,) = (line for line in lines if line.startswith("FAIL          wrong a"))
     assert "rank_exited" in wrong
-    assert runs[4]["bundle"] in wrong
+    assert runs[5]["bundle"] in wrong
     assert any(line.startswith("CANNOT RUN    gpus a") and "cannot run: " in line for line in lines)
     assert any(line.startswith("INCONCLUSIVE  unfired a, rank 0") for line in lines)
     assert "RuntimeError: a bug" in done.stderr
-    last = "1 of 5 passed, 1 failed, 1 inconclusive, 1 could not run, 1 internal error; "
+    last = "1 of 6 passed, 1 failed, 1 inconclusive, 1 could not run, 2 ended in error; "
     assert lines[-1].startswith(last)
     table = lines[next(i for i, line in enumerate(lines) if line.startswith("drill ")) :]
     assert max(map(len, table)) <= 100
 
     (suite,) = JUnitXml.fromfile(str(tmp_path / "j.xml"))
-    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (5, 1, 3, 0)
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (6, 1, 4, 0)
     cases = {case.classname: case for case in suite}
     assert cases["unfired"].name == "a, rank 0"
     (failed,) = cases["wrong"].result
     assert isinstance(failed, Failure)
     assert "nobody_else_accused" in failed.text
     assert "diagnosed: rank_exited" in failed.text
-    assert runs[4]["bundle"] in cases["wrong"].system_out
-    assert all(isinstance(cases[name].result[0], Error) for name in ("unfired", "gpus", "buggy"))
+    assert runs[5]["bundle"] in cases["wrong"].system_out
+    assert all(isinstance(cases[name].result[0], Error) for name in ("unfired", "gpus", "buggy", "deadly"))
     assert "fault_fired" in cases["unfired"].result[0].text
     assert cases["good"].result == []
 
@@ -195,9 +200,9 @@ def test_all_with_a_culprit_means_the_drills_that_break_one(tmp_path: Path) -> N
     ("args", "says"),
     [
         (("control", "--all"), "not both"),
-        (("--tag", "nothing"), "--tag nothing: no drill has it; there are: control,"),
-        (("--all", "--set", "hang_at=2"), "control has no such parameter"),
-        (("--all", "--nproc", "2", "--culprit", "5"), "fr_hang: --culprit 5: outside the world"),
+        (("--tag", "nothing"), "--tag nothing: no drill has it; there are: "),
+        (("--all", "--set", "hang_at=2"), "has no such parameter"),
+        (("--all", "--nproc", "2", "--culprit", "5"), ": --culprit 5: outside the world"),
         (("control", "--repeat", "0"), "--repeat"),
         (("control", "-j", "none"), "-j"),
     ],
