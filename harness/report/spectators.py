@@ -6,6 +6,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 from harness.catalog.selection import RunTitle
 from harness.many import RunOutcome, Spectator
@@ -47,6 +48,7 @@ class ManyRuns:
 
     def __init__(self, results: Console, status: Console, titles: Sequence[RunTitle]) -> None:
         self._results = results
+        self._console = status
         self._status: Status | None = status.status("starting") if status.is_terminal else None
         self._titles = titles
         self._widest = widest(titles)
@@ -97,7 +99,10 @@ class ManyRuns:
                 self._running[title] = phase
             if self._status is not None:
                 now = ", ".join(f"{title} ({phase})" for title, phase in self._running.items())
-                self._status.update(f"{self._done} of {len(self._titles)} done  {now}")
+                text = Text(f"{self._done} of {len(self._titles)} done  {now}")
+                # The spinner stands before it.
+                text.truncate(self._console.width - 3, overflow="ellipsis")
+                self._status.update(text)
 
 
 class Both:

@@ -52,6 +52,18 @@ def test_a_terminal_shows_what_runs() -> None:
     assert out.getvalue().startswith("CANNOT RUN")
 
 
+def test_the_status_is_one_line_whatever_runs() -> None:
+    """Sixty-four runs at once do not fill the screen."""
+    results, _, status, err = consoles(terminal=True)
+    with ManyRuns(results, status, TITLES) as shown:
+        for rank in range(64):
+            shown.started(RunTitle("fr_hang", "skip", (rank,)))
+
+    drawn, _, _ = err.getvalue().rpartition("\n")
+    assert "…" in drawn
+    assert "\n" not in drawn
+
+
 def test_the_summary_fits_and_counts() -> None:
     """Nothing wider than 100 columns, and what was missed is counted by what happened."""
     out = io.StringIO()
