@@ -16,7 +16,8 @@ from harness.observe.reach import Reach
 _STREAMS = {1: "stdout.log", 2: "stderr.log"}
 _NAMES = (*_STREAMS.values(), "error.json")
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-_MAX_SHARED = 8
+_START_SLACK_S = 5.0
+"""Logs are opened before their rank starts, and the kernel gives starts from a boot time in whole seconds."""
 
 
 @dataclass
@@ -50,7 +51,7 @@ class JobLogs:
 
     def _log_dir(self, folder: Path) -> None:
         """torchrun's --log-dir: <run>/attempt_<n>/<local rank>/, of runs that wrote since our ranks began."""
-        began = min(process.started for process in self.job.ranks.values())
+        began = min(process.started for process in self.job.ranks.values()) - _START_SLACK_S
         before = self.copied
         for attempt in sorted({*folder.glob("attempt_*"), *folder.glob("*/attempt_*")}):
             files = [f for name in _NAMES for f in sorted(attempt.glob(f"*/{name}"))]
