@@ -42,7 +42,7 @@ def run(*args: str, cwd: Path, **kwargs: object) -> "subprocess.CompletedProcess
         (("run", "control", "--culprit", "1"), "breaks no rank"),
         (("run", "fr_hang", "--backend", "mpi"), "allowed are auto, gloo, nccl"),
         (("run",), "name the drills to run"),
-        (("show", "nothing"), "There are: control, fr_hang"),
+        (("show", "nothing"), "no drill is called 'nothing' There are: "),
         (("run", "fr_hang", "--drills-dir", "nowhere"), "not a folder"),
     ],
 )

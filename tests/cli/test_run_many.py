@@ -155,7 +155,7 @@ def test_nothing_outlives_an_interrupt(tmp_path: Path, tag: str, signum: signal.
 @pytest.mark.ranks
 def test_repeat_counts_passes(tmp_path: Path, tag: str) -> None:
     """How often it passed is said, and each repetition has a bundle and a line of its own."""
-    done = drill("control", "--nproc", "2", "--repeat", "3", "-j", "3", cwd=tmp_path)
+    done = drill("control", "--nproc", "2", "--repeat", "3", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
