@@ -22,9 +22,7 @@ _NICENESS = 19
     "--torchrun-pid", type=click.IntRange(min=1), metavar="P", help="The ranks under this torchrun."
 )
 @click.option("--match", metavar="REGEX", help="The ranks whose command line matches.")
-@click.option(
-    "--pid", "pids", type=click.IntRange(min=1), multiple=True, metavar="P", help="A rank. Repeatable."
-)
+@click.option("--pid", "pids", multiple=True, metavar="P[,P]", help="The ranks themselves. Repeatable.")
 @click.option(
     "--dump-path",
     metavar="PREFIX",
