@@ -25,9 +25,11 @@ from harness.model.bundle import Manifest, RunRecord
 from harness.model.errors import Interrupted, PrerequisiteError
 from harness.model.plan import RunPlan
 from harness.model.ranks import format_ranks
+from harness.model.spec import ParameterValue
 from harness.model.verdict import Verdict
 from harness.observe.clocks import join_limit_s
 from harness.observe.collect import Collector
+from harness.observe.needs import MemoryCgroup, why_not
 from harness.observe.processes import kill_tree
 from harness.observe.watch import POLL_S, Notice, Watch
 
@@ -78,16 +80,23 @@ class Experiment:
     """Set it from any thread to interrupt the run."""
     _agent: int | None = None
     _watch: Watch | None = None
+    _cgroup: MemoryCgroup | None = None
+    _struck: bool = False
+    _started_s: float = field(default_factory=time.monotonic)
     _writer: BundleWriter = field(init=False)
 
     def run(self) -> RunResult:
         """Run the drill to its verdict.
 
         Raises:
-            PrerequisiteError: the bundle cannot be written, or the launcher cannot start.
+            PrerequisiteError: the machine lacks what the drill needs, the bundle cannot be written, or the
+                launcher cannot start.
             Interrupted: a signal came; ranks are stopped and the bundle kept.
         """
         started = time.time()
+        for need in self.plan.mode.needs:
+            if reason := why_not(need):
+                raise PrerequisiteError(f"{self.plan.spec.name} {self.plan.mode.name}: {reason}")
         self._writer = self._create_bundle()
         try:
             notice = self._observe(started)
@@ -130,19 +139,27 @@ class Experiment:
         self._writer.phase("launched")
         exec_start = self.plan.launcher == "torchrun"
         left = max(1.0, self.plan.timeout_s - (time.time() - started))
-        self._watch = Watch(
-            self._writer,
-            self.plan.nproc,
-            join_limit_s(self.plan.nproc, exec_start),
-            left,
-            on_phase=lambda phase: self.progress(phase, f"{self.plan.nproc} ranks"),
-        )
-        notice = self._wait_for_trouble(self._watch)
+        notices: list[Notice] = []
+        for attempt in range(self.plan.max_restarts + 1):
+            if self._watch is not None:
+                self._watch.close()
+            self._watch = Watch(
+                self._writer,
+                self.plan.nproc,
+                join_limit_s(self.plan.nproc, exec_start),
+                left,
+                on_phase=lambda phase: self.progress(phase, f"{self.plan.nproc} ranks"),
+                attempt=attempt,
+            )
+            notice = self._wait_for_trouble(self._watch)
+            notices.append(notice)
+            if notice.kind != "exit" or self._agent is None:
+                break
         if notice.kind == "finished" and self._agent is not None:
             ended = wait_for_end(self.client, self._agent, FINISH_LIMIT_S)
             self._agent = self._agent if ended is None else None
         self._writer.phase("collected")
-        return notice
+        return next((n for n in notices if n.trouble), notice)
 
     def _wait_for_trouble(self, watch: Watch) -> Notice:
         """Wait for a notice and collect. A stall in which a second look sees movement was none."""
@@ -173,8 +190,12 @@ class Experiment:
             nproc=plan.nproc,
             start="fork" if plan.launcher == "fork" else "exec",
             run_id=secrets.token_hex(4),
+            max_restarts=plan.max_restarts,
+            network_namespace="network_namespace" in plan.mode.needs,
+            preload=plan.spec.preload,
             env={
                 **plan.env,
+                **self._memory_limit(),
                 "TORCH_FR_DUMP_TEMP_FILE": str(layout.dump_prefix(0)),
                 "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(layout.pipe_prefix),
             },
@@ -194,21 +215,45 @@ class Experiment:
         )
 
     def _wait_for_notice(self, watch: Watch) -> Notice:
-        shown = 0
+        plan, shown = self.plan, 0
         while True:
             self._heed_stop()
             notice = watch.poll()
             if notice is not None:
                 return notice
-            if watch.steps // self.plan.nproc != shown:
-                shown = watch.steps // self.plan.nproc
+            if watch.steps // plan.nproc != shown:
+                shown = watch.steps // plan.nproc
                 self.progress("steps", f"{shown} done")
+            if plan.mode.outside and not self._struck and shown > _number(plan.parameters.get("at", 0)):
+                self._strike_from_outside(plan.mode.outside, watch)
             for message in self.client.receive(POLL_S):
                 if message.event == "ended" and message.pid == self._agent:
                     self._agent = None
                     return watch.poll() or Notice(
                         "exit", time.time(), "the launcher's agent ended before its ranks did"
                     )
+
+    def _memory_limit(self) -> dict[str, str]:
+        """The variable that names the drill's memory-limited cgroup, made now; empty if it needs none."""
+        if "memory_cgroup" not in self.plan.mode.needs:
+            return {}
+        self._cgroup = MemoryCgroup.create()
+        return {"DRILL_CGROUP": str(self._cgroup.folder)}
+
+    def _strike_from_outside(self, what: str, watch: Watch) -> None:
+        """Do to the whole job what an operator, a batch system or a closing terminal does."""
+        self._struck = True
+        assert self._agent is not None
+        self._writer.injected(what, watch.steps // self.plan.nproc)
+        if what == "cancel":
+            # A batch system says so in the job's log, then signals every process of the step.
+            with self._writer.layout.launcher_log.open("a") as log:
+                now = time.strftime("%Y-%m-%dT%H:%M:%S")
+                log.write(f"slurmstepd: error: *** STEP 1.0 ON {platform.node()} CANCELLED AT {now} ***\n")
+        pids = (self._agent, *(watch.pids.values() if what == "cancel" else ()))
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGHUP if what == "hangup" else signal.SIGTERM)
 
     def _heed_stop(self) -> None:
         if self.stop.is_set():
@@ -227,6 +272,7 @@ class Experiment:
         """Stop whatever still runs: the agent gently, then everything by SIGKILL."""
         if self._agent is not None:
             self._writer.event("stopping")
+            self._writer.stopped()
             agent, self._agent = self._agent, None
             with suppress(ProcessLookupError):
                 os.kill(agent, signal.SIGTERM)
@@ -239,7 +285,11 @@ class Experiment:
             for pid in self._watch.pids.values():
                 kill_tree(pid)
             self._watch.close()
-            Collector(self._writer, self._watch.attempt).rank_map(self.plan.nproc)
+            collector = Collector(self._writer, self._watch.attempt)
+            collector.rank_map(self.plan.nproc)
+            collector.kernel_log(self._started_s)
+        if self._cgroup is not None:
+            self._cgroup.remove()
         _clear(self._writer.layout.live)
         self._writer.phase("stopped")
 
@@ -310,6 +360,10 @@ def _clear(folder: Path) -> None:
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
+
+
+def _number(value: ParameterValue) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _between(start: float | None, end: float | None) -> float | None:

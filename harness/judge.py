@@ -56,9 +56,12 @@ def _outcome(
 
 
 def _fired(expected: Expectation, observed: Observed) -> Check:
-    fired = {i.rank for i in observed.injections if i.event == "fired"}
+    events = [i for i in observed.injections if i.event == "fired"]
+    fired = {i.rank for i in events if i.rank is not None}
     if not expected.fault:
         return Check(None, None, _ranks(fired))
+    if not observed.injected:
+        return Check(bool(events), "a fault of the whole job", events[0].fault if events else "none")
     return Check(fired >= set(observed.injected), _ranks(observed.injected), _ranks(fired))
 
 
@@ -75,10 +78,15 @@ def _kind(diagnosis: Diagnosis, expected: Expectation) -> Check:
     for name, value, has in (
         ("site", expected.site, diagnosis.where.site),
         ("how", expected.how, diagnosis.where.how),
+        ("signal", expected.signal, diagnosis.where.signal),
     ):
         if value is not None:
             ok = ok and value == has
             wanted, found = f"{wanted}, {name} {value}", f"{found}, {name} {has}"
+    if expected.recovered:
+        recovered = diagnosis.where.recovered
+        ok = ok and recovered is not None
+        wanted, found = f"{wanted}, recovered", f"{found}, {'recovered' if recovered else 'not recovered'}"
     return Check(ok, wanted, found)
 
 

@@ -41,6 +41,10 @@ class Layout:
         return self.root / "launcher.log"
 
     @property
+    def kernel_log(self) -> Path:
+        return self.root / "kernel.log"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.bundle.codec import dump_line, write_json
 from harness.bundle.layout import Layout
-from harness.model.bundle import Event, Manifest, RankMap, RunRecord, Uncollected
+from harness.model.bundle import Event, Injection, Manifest, RankMap, RunRecord, Uncollected
 
 
 class BundleWriter:
@@ -31,6 +31,15 @@ class BundleWriter:
             folder.mkdir(parents=True)
         write_json(self.layout.run, record)
         write_json(self.layout.manifest, self.manifest)
+
+    def stopped(self) -> None:
+        """Record that the harness begins to stop the job: what ends now ends because of us."""
+        self._update(stopped=time.time())
+
+    def injected(self, fault: str, step: int | None) -> None:
+        """Record that the harness itself breaks the job now, from outside."""
+        with self.layout.injection.open("ab") as file:
+            file.write(dump_line(Injection("fired", time.time(), None, fault, step)))
 
     def phase(self, name: str) -> None:
         """Record that a phase was reached."""

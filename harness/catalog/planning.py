@@ -52,8 +52,9 @@ def plan_run(spec: DrillSpec, settings: Mapping[str, Setting]) -> RunPlan:
         settings=settings,
         expectation=_expectation(mode, culprits, nproc),
         argv=tuple(argv),
-        env=_environment(backend),
+        env=_environment(backend, bool(settings["detail"].value), _int(settings["max_restarts"])),
         out=Path(str(settings["out"].value)),
+        max_restarts=_int(settings["max_restarts"]),
     )
 
 
@@ -120,8 +121,12 @@ def _backend(spec: DrillSpec, wanted: str, nproc: int) -> tuple[str, str]:
     return wanted, "asked for"
 
 
-def _environment(backend: str) -> dict[str, str]:
+def _environment(backend: str, detail: bool, max_restarts: int) -> dict[str, str]:
     """Variables that ranks get beside the bundle's own paths."""
+    extra = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {}
+    if max_restarts:
+        # torch 2.13 hands the next attempt the same store, in which gloo finds the addresses of the dead.
+        extra["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     env = {
         # The ranks' exits are noted and waited for by us; torch's own 30 s would only delay the end.
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2",
@@ -133,7 +138,7 @@ def _environment(backend: str) -> dict[str, str]:
         # torchrun would set 1, under which the watchdog does not dump.
         env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "3"
         env["TORCH_FR_BUFFER_SIZE"] = "20000"
-    return env
+    return {**env, **extra}
 
 
 def _int(setting: Setting) -> int:

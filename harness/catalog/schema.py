@@ -26,6 +26,8 @@ class ExpectFile(_Strict):
     accused: Literal["culprits", "suspects", "nobody"] = "culprits"
     site: str | None = None
     how: str | None = None
+    signal: str | None = None
+    recovered: bool = False
 
 
 class ParameterFile(_Strict):
@@ -40,12 +42,16 @@ class ParameterFile(_Strict):
 
 
 class ModeFile(_Strict):
-    """One way to break things. `tie` is expected where culprits are half of the ranks."""
+    """One way to break things; see `harness.model.spec.Mode`."""
 
     summary: str
     expect: ExpectFile
     tie: ExpectFile | None = None
     evidence: dict[Evidence, Literal["all", "victims"]] = {}
+    parameters: dict[Name, bool | int | float | str] = {}
+    max_restarts: Annotated[int, Field(ge=0)] = 0
+    outside: Literal["sigterm", "cancel", "hangup"] | None = None
+    needs: tuple[Literal["network_namespace", "memory_cgroup"], ...] = ()
 
 
 class DrillFile(_Strict):
@@ -63,12 +69,16 @@ class DrillFile(_Strict):
     timeout_s: Annotated[float, Field(gt=0)] = 120.0
     within_s: Annotated[float, Field(gt=0)] | None = None
     parameters: dict[Name, ParameterFile] = {}
+    preload: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*$")], ...] = ()
     modes: Annotated[dict[Name, ModeFile], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _default_mode_exists(self) -> "DrillFile":
         if self.mode not in self.modes:
             raise ValueError(f"mode '{self.mode}' is not among modes: {', '.join(self.modes)}")
+        for name, mode in self.modes.items():
+            if unknown := set(mode.parameters) - set(self.parameters):
+                raise ValueError(f"modes.{name}.parameters: {min(unknown)} is not among parameters")
         return self
 
 
@@ -134,12 +144,22 @@ def _spec(read: DrillFile, path: Path, script: Path) -> DrillSpec:
         culprit=read.culprit,
         timeout_s=read.timeout_s,
         stands_in_for=read.stands_in_for,
+        preload=read.preload,
     )
 
 
 def _mode(name: str, mode: ModeFile, drill: DrillFile) -> Mode:
     expect = _expectation(mode.expect, mode, drill)
-    return Mode(name, mode.summary, expect, _expectation(mode.tie, mode, drill) if mode.tie else None)
+    return Mode(
+        name,
+        mode.summary,
+        expect,
+        _expectation(mode.tie, mode, drill) if mode.tie else None,
+        mode.parameters,
+        mode.max_restarts,
+        mode.outside,
+        mode.needs,
+    )
 
 
 def _expectation(expect: ExpectFile, mode: ModeFile, drill: DrillFile) -> Expectation:
@@ -148,6 +168,8 @@ def _expectation(expect: ExpectFile, mode: ModeFile, drill: DrillFile) -> Expect
         accused=expect.accused,
         site=expect.site,
         how=expect.how,
+        signal=expect.signal,
+        recovered=expect.recovered,
         evidence=tuple(f"{what}:{whose}" for what, whose in mode.evidence.items()),
         within_s=drill.within_s,
         fault=expect.kind is not Kind.HEALTHY,

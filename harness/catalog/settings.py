@@ -23,6 +23,8 @@ OPTIONS = {
     "backend": Parameter("backend", "str", "auto", choices=("auto", "gloo", "nccl")),
     "launcher": Parameter("launcher", "str", "auto", choices=("auto", "fork", "torchrun")),
     "timeout": Parameter("timeout", "float", 120.0, "bound on the whole run, seconds", minimum=1),
+    "max_restarts": Parameter("max_restarts", "int", 0, "restarts that torchrun may make", minimum=0),
+    "detail": Parameter("detail", "bool", False, "TORCH_DISTRIBUTED_DEBUG=DETAIL"),
     "out": Parameter("out", "str", "runs", "folder for bundles"),
 }
 """Options of every drill; all other keys are a drill's own parameters."""
@@ -75,12 +77,15 @@ def settle(spec: DrillSpec, sources: Sources) -> dict[str, Setting]:
         "timeout": spec.timeout_s,
     }
     _refuse_unknown(spec, sources)
-    settled = {
-        name: _settle(option, defaults[name], sources.flags.get(name), spec, sources)
-        for name, option in OPTIONS.items()
-    }
+    settled = {"mode": _settle(OPTIONS["mode"], defaults["mode"], sources.flags.get("mode"), spec, sources)}
+    mode = spec.modes.get(str(settled["mode"].value))
+    if mode is not None:
+        defaults["max_restarts"] = mode.max_restarts
+    for name, option in OPTIONS.items():
+        settled[name] = _settle(option, defaults[name], sources.flags.get(name), spec, sources)
     for name, parameter in spec.parameters.items():
-        settled[name] = _settle(parameter, parameter.default, sources.sets.get(name), spec, sources)
+        default = mode.parameters.get(name, parameter.default) if mode else parameter.default
+        settled[name] = _settle(parameter, default, sources.sets.get(name), spec, sources)
     culprit = settled["culprit"]
     settled["culprit"] = Setting(_ranks(str(culprit.value), culprit.origin), culprit.origin)
     return settled
@@ -94,7 +99,7 @@ def _settle(
     sources: Sources,
 ) -> Setting:
     name = parameter.name
-    flag = f"--{name}" if name in OPTIONS else f"--set {name}"
+    flag = f"--{name.replace('_', '-')}" if name in OPTIONS else f"--set {name}"
     variable = f"DRILL_{name.upper()}"
     table = sources.config_tables.get(spec.name, {})
     candidates: tuple[tuple[ParameterValue | None, str], ...] = (

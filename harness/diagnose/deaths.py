@@ -1,6 +1,7 @@
 """Who died of a cause of its own, weighed against what logs and dumps say of deaths that are symptoms."""
 
 from harness.diagnose.gathered import Gathered
+from harness.diagnose.hardware.kernel import KernelEvent
 from harness.diagnose.launcher.exits import exit_text
 from harness.diagnose.logs.events import LogEvent
 from harness.model.bundle import RankExit
@@ -69,6 +70,13 @@ def exception_of(exit_: RankExit, gathered: Gathered) -> LogEvent | None:
     return next((e for e in gathered.logs if e.rank == exit_.rank and e.kind == "exception"), None)
 
 
+def out_of_memory(exit_: RankExit, gathered: Gathered) -> KernelEvent | None:
+    """The kernel's line on killing this very process for memory."""
+    if exit_.signal != "SIGKILL":
+        return None
+    return next((e for e in gathered.kernel if e.kind == "oom" and e.pid == exit_.pid), None)
+
+
 def left_early(exit_: RankExit, gathered: Gathered) -> bool:
     """Whether a rank left with exit code 0 while others were not done."""
     record = gathered.ranks.get(exit_.rank)
@@ -107,21 +115,33 @@ def _death(exit_: RankExit, gathered: Gathered) -> Finding:
     if raised:
         summary = f"rank {exit_.rank} raised {raised.text}{when}"
     silent_abort = exit_.signal == "SIGABRT"
+    starved = out_of_memory(exit_, gathered)
+    if starved:
+        ranks, others = (exit_.rank,), tuple(r for r in range(gathered.world_size) if r != exit_.rank)
+        who = f"rank {exit_.rank}"
+        summary = f"{who} ran out of host memory and the kernel killed it{when}"
+    how = "oom_killed" if starved else "exception" if raised else "signal" if exit_.signal else "exit_code"
     return Finding(
         source="launcher",
-        kind=Kind.SOFTWARE_ERROR if raised else Kind.RANK_EXITED,
+        kind=Kind.HOST_OOM if starved else Kind.SOFTWARE_ERROR if raised else Kind.RANK_EXITED,
         confidence=Confidence.POSSIBLE if silent_abort else Confidence.CERTAIN,
         summary=summary,
         culprits=() if silent_abort else ranks,
         suspects=ranks if silent_abort else (),
         victims=others,
         where=Where(
-            how="exception" if raised else "signal" if exit_.signal else "exit_code",
+            how=how,
+            signal=exit_.signal,
             step=step_of(exit_.rank, gathered),
         ),
         evidence=(
             Citation("launcher", f"{who} ended first: {exit_text(exit_)}", "launcher.json", rank=exit_.rank),
             *((cite_log(raised),) if raised else ()),
+            *(
+                (Citation("kernel", starved.text, starved.file, starved.line, rank=exit_.rank),)
+                if starved
+                else ()
+            ),
         ),
         chain=(summary, f"-> ranks {format_ranks(others)} lose {'it' if len(ranks) == 1 else 'them'}"),
     )

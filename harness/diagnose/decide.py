@@ -1,7 +1,8 @@
 """Findings to one diagnosis: the only place that weighs one kind of evidence against another.
 
-In this order: who died of a cause of its own, where the streams of collectives parted, who never joined,
-who stalled, a healthy end, suspects, a fabric that does not move. Deaths that are themselves symptoms
+In this order: a stop from outside, who died of a cause of its own, where the streams of collectives
+parted, who never joined, who is late in shutdown, who stalled, a healthy end, suspects, a fabric that does
+not move. Deaths that are themselves symptoms
 (gloo's abort of a receiver, a lost connection, clean-up) decide nothing and are listed as ruled out.
 """
 
@@ -9,10 +10,11 @@ import dataclasses
 from collections.abc import Callable
 
 from harness.diagnose.deaths import cite_log, is_symptom, own_death
+from harness.diagnose.endings import stopped_from_outside, stuck_in_shutdown, with_recovery
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.launcher.exits import exit_text
 from harness.diagnose.stacks.sites import position
-from harness.diagnose.stalls import cite_stack, stall
+from harness.diagnose.stalls import cite_stack, is_communicating, stall, stall_by_stacks
 from harness.model.diagnosis import Citation, RuledOut
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -35,18 +37,22 @@ _DIVERGED = frozenset(
 def decide(gathered: Gathered) -> Finding:
     """The finding that explains the most, with what speaks against the others."""
     rules: tuple[Callable[[Gathered], Finding | None], ...] = (
+        stopped_from_outside,
         _own_death,
         _divergence,
         _never_joined,
+        stuck_in_shutdown,
         stall,
+        stall_by_stacks,
         _healthy,
+        _fabric_by_stacks,
         _suspected,
         _fabric,
     )
     for rule in rules:
         finding = rule(gathered)
         if finding is not None:
-            return _with_ruled_out(_with_step(finding, gathered), gathered)
+            return with_recovery(_with_ruled_out(_with_step(finding, gathered), gathered), gathered)
     return _inconclusive(gathered)
 
 
@@ -59,9 +65,24 @@ def _divergence(gathered: Gathered) -> Finding | None:
     findings = [f for f in gathered.flight.findings if f.kind in _DIVERGED]
     if not findings:
         return None
-    convicted = next((f for f in findings if f.culprits), findings[0])
+    convicted = _by_steps(next((f for f in findings if f.culprits), findings[0]), gathered)
     witnesses = _stack_witnesses(convicted, gathered)
     return dataclasses.replace(convicted, evidence=(*convicted.evidence, *witnesses))
+
+
+def _by_steps(finding: Finding, gathered: Gathered) -> Finding:
+    """One micro-batch more looks like a skip into the next step; the steps on record tell them apart."""
+    done = {rank: p.step for rank, p in gathered.progress.items()}
+    ahead = all(
+        rank in done and all(done[rank] > done.get(peer, done[rank]) for peer in finding.victims)
+        for rank in finding.culprits
+    )
+    if finding.kind is not Kind.MICROBATCH_MISMATCH or not finding.culprits or not ahead:
+        return finding
+    where, who = finding.where, f"rank {format_ranks(finding.culprits)}"
+    summary = f"{who} never issued {where.group} seq {where.seq}, {where.op}, and went on to its next step"
+    chain = (f"{who}: collective skipped at {where.group} seq {where.seq}", *finding.chain[1:])
+    return dataclasses.replace(finding, kind=Kind.COLLECTIVE_SKIPPED, summary=summary, chain=chain)
 
 
 def _stack_witnesses(finding: Finding, gathered: Gathered) -> tuple[Citation, ...]:
@@ -98,6 +119,8 @@ def _never_joined(gathered: Gathered) -> Finding | None:
     culprits = absent or tuple(r for r in late if r not in at_the_door and r in gathered.stacks)
     certain = bool(culprits) and bool(at_the_door)
     who = f"rank {format_ranks(culprits)} never reached it" if culprits else "nobody is missing"
+    if not culprits and at_the_door and all(_asks_the_store(rank, gathered) for rank in at_the_door):
+        who = "all ranks wait for the store, which does not answer"
     return Finding(
         source="stack",
         kind=Kind.INIT_STUCK,
@@ -108,6 +131,12 @@ def _never_joined(gathered: Gathered) -> Finding | None:
         victims=tuple(r for r in range(gathered.world_size) if r not in culprits),
         evidence=tuple(cite_stack(gathered, rank, "waits in joining") for rank in at_the_door[:3]),
     )
+
+
+def _asks_the_store(rank: int, gathered: Gathered) -> bool:
+    """Whether a rank was sampled while it connected to the rendezvous store."""
+    own = gathered.stacks[rank].own
+    return own is not None and any("store" in frame.function for frame in own.main)
 
 
 def _healthy(gathered: Gathered) -> Finding | None:
@@ -126,6 +155,34 @@ def _healthy(gathered: Gathered) -> Finding | None:
         confidence=Confidence.CERTAIN,
         summary=f"all {len(exits.attempt.pids)} ranks completed {done} and ended with exit code 0",
         evidence=(Citation("launcher", "every rank ended with exit code 0", "launcher.json"),),
+    )
+
+
+def _fabric_by_stacks(gathered: Gathered) -> Finding | None:
+    """gloo, all ranks sampled inside the collective: who still holds it has done its part as well."""
+    findings = [
+        f for f in gathered.flight.findings if f.kind is Kind.INCONCLUSIVE and f.where.seq is not None
+    ]
+    if gathered.still_moving or not findings or gathered.flight.evidence.missing:
+        return None
+    if any(e.code != 0 for e in (gathered.exits.own if gathered.exits else ())):
+        return None
+    if not all(is_communicating(rank, gathered) for rank in range(gathered.world_size)):
+        return None
+    where = findings[0].where
+    return dataclasses.replace(
+        findings[0],
+        kind=Kind.FABRIC_STALLED,
+        summary=(
+            f"all of {where.group} joined {where.op}, seq {where.seq}; only some completed it, and all ranks wait"
+            " inside a collective: messages do not arrive"
+        ),
+        suspects=(),
+        victims=tuple(range(gathered.world_size)),
+        evidence=(
+            *findings[0].evidence,
+            *(cite_stack(gathered, rank, "sampled in the collective") for rank in findings[0].suspects[:2]),
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.bundle.reader import BundleReader
@@ -10,11 +10,14 @@ from harness.diagnose.flight.evidence import Membership
 from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.flight.room import FlightResult, analyse_dumps
 from harness.diagnose.flight.sources import DumpSource, find_dumps
+from harness.diagnose.hardware.kernel import KernelEvent, read_kernel_log
 from harness.diagnose.launcher.exits import Exits, last_exits
-from harness.diagnose.logs.events import LogEvent, read_rank_logs
+from harness.diagnose.logs.events import LogEvent, read_cancellations, read_rank_logs
+from harness.diagnose.movement import MOVING, stood_s
+from harness.diagnose.nodes import Node, merge_nodes, node_names
 from harness.diagnose.signals.progress import Progress, read_progress
 from harness.diagnose.stacks.samples import RankStacks, read_sampling
-from harness.model.bundle import Manifest, RankRecord
+from harness.model.bundle import Manifest, RankMap, RankRecord
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,20 @@ class Gathered:
     progress: Mapping[int, Progress]
     key_files: tuple[str, ...]
     complaints: tuple[str, ...]
+    kernel: tuple[KernelEvent, ...] = ()
+    resumed: Mapping[int, Progress] = field(default_factory=dict)
+    cancelled: tuple[LogEvent, ...] = ()
 
     @property
     def still_moving(self) -> bool:
-        """The job was looked at since its time was up, not for a stall: who computes is no culprit."""
+        """The job moved, or was looked at since its time was up: who computes is no culprit."""
         notice = self.manifest.notice if self.manifest else None
-        return notice is not None and notice.startswith("timeout")
+        return notice is not None and notice.startswith(("timeout", MOVING))
+
+    @property
+    def stood_s(self) -> float | None:
+        """How long a job that was started without us is known to have stood; None for any other."""
+        return stood_s(self.manifest.notice) if self.manifest else None
 
     @property
     def empty(self) -> bool:
@@ -53,10 +64,15 @@ class Gathered:
 
 
 def gather(paths: Sequence[Path], world_size: int | None, on_progress: OnProgress) -> Gathered:
-    """Read a bundle, or dumps from any number of folders, files and archives."""
-    if len(paths) == 1 and BundleReader.is_bundle(paths[0]):
-        return _gather_bundle(paths[0], world_size, on_progress)
-    sources, complaints = find_dumps(_dump_places(paths))
+    """Read a bundle, one bundle a node, or dumps from any number of folders, files and archives."""
+    bundles = [path for path in paths if BundleReader.is_bundle(path)]
+    if bundles:
+        loose = [path for path in paths if path not in bundles]
+        names = node_names(bundles) if len(paths) > 1 else [""]
+        nodes = [_read_bundle(path, name) for path, name in zip(bundles, names, strict=True)]
+        whole = nodes[0] if len(paths) == 1 else merge_nodes(nodes)
+        return _with_flight(whole, _loose_dumps(loose), world_size, on_progress)
+    sources, complaints = find_dumps(paths)
     flight = analyse_dumps(sources, (), world_size, complaints=complaints, on_progress=on_progress)
     return Gathered(
         world_size=flight.evidence.world_size,
@@ -73,57 +89,103 @@ def gather(paths: Sequence[Path], world_size: int | None, on_progress: OnProgres
     )
 
 
-def _dump_places(paths: Sequence[Path]) -> list[Path]:
-    """Where the dumps of each path are: of a bundle only those of its last attempt."""
-    places: list[Path] = []
-    for path in paths:
-        folders = sorted((path / "flight_recorder").glob("attempt_*")) if BundleReader.is_bundle(path) else []
-        places.append(folders[-1] if folders else path)
-    return places
+def _loose_dumps(paths: list[Path]) -> tuple[list[DumpSource], list[str]]:
+    """Dumps that lie beside the bundles, each named with its folder in front."""
+    sources, complaints = find_dumps(paths)
+    if len(paths) != 1 or not paths[0].is_dir():
+        return sources, complaints
+    named = [dataclasses.replace(source, name=f"{paths[0].name}/{source.name}") for source in sources]
+    return named, [f"{paths[0].name}/{complaint}" for complaint in complaints]
 
 
-def _gather_bundle(root: Path, world_size: int | None, on_progress: OnProgress) -> Gathered:
-    """Read a bundle. The spec and the injection record stay closed."""
+def _read_bundle(root: Path, name: str) -> Node:
+    """Read a bundle but for its dumps. The spec and the injection record stay closed."""
     reader = BundleReader.at(root)
     manifest = reader.manifest()
     record = reader.launcher()
     exits = last_exits(record)
     rank_map = reader.rank_map()
-    attempt = exits.attempt.attempt if exits else max(reader.attempts(), default=0)
+    attempt = exits.attempt.attempt if exits else max(reader.attempts(), default=_newest(rank_map))
     ranks = {r.rank: r for r in (rank_map.ranks if rank_map else ()) if r.attempt == attempt}
-    recorded = (manifest.world_size if manifest else None) or (rank_map.world_size if rank_map else None)
-    world = recorded or world_size
-    if recorded and world_size and recorded != world_size:
-        reader.complaints.append(f"the bundle records {recorded} ranks: --world-size {world_size} is ignored")
     sources, unreadable = _dumps(reader, attempt)
-    flight = analyse_dumps(
-        sources,
-        _memberships(ranks),
-        world,
-        hang=_stood_still(manifest),
-        complaints=unreadable,
-        on_progress=on_progress,
-    )
     stacks, complaints = read_sampling(reader.layout.stacks / f"attempt_{attempt}" / "0", root)
     log_folders = sorted(reader.layout.logs.glob(f"*/attempt_{attempt}"))
-    key_files = (
-        *(t.file for t in flight.evidence.tables.values()),
-        *(s.file for s in stacks.values()),
-        *(["launcher.json"] if exits else []),
-    )
-    return Gathered(
-        world_size=flight.evidence.world_size,
+    events = tuple(e for folder in log_folders for e in read_rank_logs(folder, root))
+    logs = _by_global_rank(events, ranks, reader.complaints)
+    gathered = Gathered(
+        world_size=(manifest.world_size if manifest else 0) or (rank_map.world_size if rank_map else 0),
         manifest=manifest,
         ranks=ranks,
-        flight=flight,
+        flight=analyse_dumps(()),
         stacks=stacks,
         exits=exits,
         launcher_error=record.error if record else None,
-        logs=tuple(e for folder in log_folders for e in read_rank_logs(folder, root)),
+        logs=logs,
         progress=read_progress(reader.layout.signals / f"attempt_{attempt}", root),
-        key_files=key_files,
-        complaints=(*reader.complaints, *flight.evidence.complaints, *complaints),
+        key_files=(*(s.file for s in stacks.values()), *(["launcher.json"] if exits else [])),
+        complaints=(*reader.complaints, *complaints),
+        kernel=read_kernel_log(reader.layout.kernel_log, root),
+        resumed=_resumed(reader, exits),
+        cancelled=read_cancellations(reader.layout.launcher_log, root),
     )
+    return Node(name, attempt, gathered, tuple(sources), tuple(unreadable))
+
+
+def _with_flight(
+    node: Node,
+    loose: tuple[list[DumpSource], list[str]],
+    world_size: int | None,
+    on_progress: OnProgress,
+) -> Gathered:
+    """What was gathered, with the dumps analysed: the bundle's own and those that lay elsewhere."""
+    gathered, complaints = node.gathered, list(node.complaints)
+    recorded = gathered.world_size
+    if recorded and world_size and recorded != world_size:
+        complaints.append(f"the bundle records {recorded} ranks: --world-size {world_size} is ignored")
+    flight = analyse_dumps(
+        (*node.sources, *loose[0]),
+        _memberships(gathered.ranks),
+        recorded or world_size,
+        hang=_stood_still(gathered.manifest),
+        complaints=(*node.unreadable, *loose[1]),
+        on_progress=on_progress,
+    )
+    return dataclasses.replace(
+        gathered,
+        world_size=flight.evidence.world_size,
+        flight=flight,
+        key_files=(*(t.file for t in flight.evidence.tables.values()), *gathered.key_files),
+        complaints=(*complaints, *gathered.complaints, *flight.evidence.complaints),
+    )
+
+
+def _newest(rank_map: RankMap | None) -> int:
+    return max((record.attempt for record in rank_map.ranks), default=0) if rank_map else 0
+
+
+def _by_global_rank(
+    logs: tuple[LogEvent, ...], ranks: Mapping[int, RankRecord], complaints: list[str]
+) -> tuple[LogEvent, ...]:
+    """torchrun names its log folders after local ranks: which ranks these are, ranks.json says."""
+    if not ranks or not logs:
+        return logs
+    shifts = {record.rank - record.local_rank for record in ranks.values()}
+    if len(shifts) == 1:
+        # One agent: a rank that never registered is where its sisters say that it must be.
+        (shift,) = shifts
+        return tuple(dataclasses.replace(event, rank=event.rank + shift) for event in logs)
+    rank_of = {record.local_rank: rank for rank, record in ranks.items()}
+    if len(rank_of) < len(ranks):
+        complaints.append("logs: of several agents on one machine, which rank wrote which is not known")
+        return ()
+    return tuple(dataclasses.replace(e, rank=rank_of[e.rank]) for e in logs if e.rank in rank_of)
+
+
+def _resumed(reader: BundleReader, exits: Exits | None) -> Mapping[int, Progress]:
+    """Steps of the attempt that went on after a failed one."""
+    if exits is None or exits.resumed is None:
+        return {}
+    return read_progress(reader.layout.signals / f"attempt_{exits.resumed.attempt}", reader.layout.root)
 
 
 def _dumps(reader: BundleReader, attempt: int) -> tuple[list[DumpSource], list[str]]:
@@ -143,7 +205,10 @@ def _stood_still(manifest: Manifest | None) -> bool | None:
     """Whether whoever collected saw the job standing still; None where nobody says."""
     if manifest is None or manifest.notice is None:
         return None
-    return not manifest.notice.startswith(("timeout", "finished"))
+    if manifest.notice.startswith("collect:") and not manifest.notice.startswith(MOVING):
+        # Main threads that rest for some seconds prove no hang: the clocks in the dumps say how long.
+        return None
+    return not manifest.notice.startswith(("timeout", "finished", MOVING))
 
 
 def _memberships(ranks: Mapping[int, RankRecord]) -> tuple[Membership, ...]:

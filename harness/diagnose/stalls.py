@@ -1,12 +1,13 @@
 """Who stalled: the dumps say who did not arrive, the stacks in what host code it sits."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.stacks.samples import Frame
-from harness.diagnose.stacks.sites import position
-from harness.model.diagnosis import Citation
+from harness.diagnose.stacks.sites import Position, position, stall_site
+from harness.model.diagnosis import Citation, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 from harness.model.ranks import format_ranks
@@ -31,6 +32,40 @@ def stall(gathered: Gathered) -> Finding | None:
     return None
 
 
+def stall_by_stacks(gathered: Gathered) -> Finding | None:
+    """No dumps speak: most ranks wait in one and the same call, and the rest sit in code of their own.
+
+    Source: DIAGNOSIS, stacks: the big cluster waits, the small one is the suspect. Convicted are those
+    outside of communication, if more than half of all ranks wait in one place and nobody else is away.
+    """
+    if gathered.still_moving or gathered.flight.graph.heads or len(gathered.stacks) < 3:
+        return None
+    away = tuple(r for r in sorted(gathered.stacks) if is_away(r, gathered))
+    waiting = [r for r in sorted(gathered.stacks) if _is_waiting(r, gathered)]
+    places = Counter(_place(_position(rank, gathered)) for rank in waiting)
+    if not away or not places or len(away) + len(waiting) < gathered.world_size:
+        return None
+    (place, count), *_ = places.most_common()
+    if 2 * count <= gathered.world_size or 2 * len(away) >= gathered.world_size:
+        return None
+    who = f"rank {away[0]} sits" if len(away) == 1 else f"ranks {format_ranks(away)} sit"
+    peers = tuple(r for r in waiting if _place(_position(r, gathered)) == place)
+    first = _position(peers[0], gathered)
+    summary = f"{who} in host code while ranks {format_ranks(peers)} wait in {first.call} ({first.frame})"
+    finding = Finding(
+        source="stack",
+        kind=Kind.RANK_STALLED,
+        confidence=Confidence.LIKELY if count >= 3 else Confidence.POSSIBLE,
+        summary=summary,
+        culprits=away,
+        victims=tuple(r for r in range(gathered.world_size) if r not in away),
+        where=Where(op=first.call, frames=_frames_of(peers[:1], gathered)),
+        evidence=(cite_stack(gathered, peers[0], f"waits in {first.call} called by {first.frame}"),),
+        chain=(summary,),
+    )
+    return _described(finding, away, gathered)
+
+
 def is_away(rank: int, gathered: Gathered) -> bool:
     """Whether a rank was sampled outside of any communication, or stopped, while others waited."""
     own = gathered.stacks[rank].own if rank in gathered.stacks else None
@@ -39,9 +74,28 @@ def is_away(rank: int, gathered: Gathered) -> bool:
     return own.state == "stopped" or (bool(own.main) and position(own.main).doing == "code")
 
 
+def is_communicating(rank: int, gathered: Gathered) -> bool:
+    """Whether a rank was sampled alive inside a collective."""
+    own = gathered.stacks[rank].own if rank in gathered.stacks else None
+    if own is None or own.state == "stopped":
+        return False
+    return bool(own.main) and position(own.main).doing == "communication"
+
+
 def _is_waiting(rank: int, gathered: Gathered) -> bool:
     own = gathered.stacks[rank].own if rank in gathered.stacks else None
-    return own is not None and bool(own.main) and position(own.main).doing != "code"
+    if own is None or own.state == "stopped":
+        return False
+    return bool(own.main) and position(own.main).doing != "code"
+
+
+def _position(rank: int, gathered: Gathered) -> Position:
+    own = gathered.stacks[rank].own
+    return position(own.main if own else ())
+
+
+def _place(here: Position) -> tuple[str | None, str | None]:
+    return here.call, str(here.frame) if here.frame else None
 
 
 def _finished(rank: int, gathered: Gathered) -> bool:
@@ -81,27 +135,53 @@ def _finished_early(finding: Finding, rank: int) -> Finding:
     )
 
 
+_SITE_WORDS = {
+    "stopped": "is stopped (SIGSTOP) and its peers wait for it",
+    "item_sync": "waits on the host for a value",
+    "dataloader": "waits for its data loader",
+    "lock": "waits for a lock",
+    "logging": "waits in a log handler",
+    "gil": "keeps the GIL in native code",
+    "checkpoint": "is busy with a checkpoint",
+    "io": "waits for input or output",
+}
+
+
 def _described(finding: Finding, ranks: Sequence[int], gathered: Gathered) -> Finding:
     """The finding with what the culprits' main threads sit in."""
     where, cited, summary = finding.where, list(finding.evidence), finding.summary
     for rank in ranks:
         stacks = gathered.stacks.get(rank)
         own = stacks.own if stacks else None
-        if own is None:
+        if stacks is None or own is None or not (own.main or own.state == "stopped"):
             continue
-        if own.state == "stopped":
-            where = dataclasses.replace(where, site="stopped")
-            summary = f"rank {rank} is stopped (SIGSTOP) and its peers wait for it"
+        site = stall_site(own)
+        where = dataclasses.replace(where, site=where.site or site)
+        if site == "stopped":
+            summary = f"rank {rank} {_SITE_WORDS[site]}"
             cited.append(cite_stack(gathered, rank, "process state: stopped"))
-        elif own.main:
-            here = position(own.main)
-            site = where.site or "user_code"
-            frames = {**where.frames, rank: frames_text(own.main)}
-            where = dataclasses.replace(where, site=site, frames=frames)
-            doing = f"main thread in {here.frame or own.main[0]}"
-            summary = f"{summary}; rank {rank} is in {here.frame or own.main[0]}"
-            cited.append(cite_stack(gathered, rank, doing))
+            continue
+        here = position(own.main)
+        place = here.frame or own.main[0]
+        frames = {**where.frames, rank: frames_text(own.main)}
+        where = dataclasses.replace(where, frames=frames)
+        summary = f"{summary}; rank {rank} {_SITE_WORDS.get(site, 'is in its own code')}: {place}"
+        source = f": {place.source.strip()}" if place.source else ""
+        cited.append(cite_stack(gathered, rank, f"main thread in {place}{source}"))
+        for child in stacks.children:
+            inner = position(child.main).frame or child.main[0]
+            said = f": {inner.source.strip()}" if inner.source else ""
+            cited.append(cite_stack(gathered, rank, f"its child process {child.pid} is in {inner}{said}"))
     return dataclasses.replace(finding, where=where, evidence=tuple(cited), summary=summary)
+
+
+def _frames_of(ranks: Sequence[int], gathered: Gathered) -> dict[int, tuple[str, ...]]:
+    """Sampled frames of some ranks, innermost first."""
+    return {
+        rank: frames_text(own.main)
+        for rank in ranks
+        if (own := gathered.stacks[rank].own) is not None and own.main
+    }
 
 
 def frames_text(frames: Sequence[Frame]) -> tuple[str, ...]:

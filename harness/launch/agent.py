@@ -23,6 +23,7 @@ from torch.distributed.launcher import api
 from harness.bundle.codec import write_json
 from harness.bundle.layout import Layout
 from harness.launch.child import run_script
+from harness.launch.namespace import enter_network_namespace
 from harness.launch.request import LaunchRequest
 from harness.model.bundle import Attempt, LauncherRecord, RankExit
 from harness.worker.environment import BUNDLE, RankEnvironment
@@ -195,6 +196,8 @@ def run_agent(request: LaunchRequest) -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ[BUNDLE] = request.bundle
     os.chdir(layout.root)
+    if request.network_namespace:
+        enter_network_namespace()
     ledger = ExitLedger(layout)
     RecordingAgent.layout, RecordingAgent.hold_s, RecordingAgent.ledger = (
         layout,

@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """Start one drill's ranks. `start` is fork or exec; paths are absolute; `env` is added to ours."""
+    """Start one drill's ranks. `start` is fork or exec; paths are absolute; `env` is added to ours.
+
+    `preload`: modules that the launcher imports once, for all runs. `network_namespace`: the job gets
+    loopback devices of its own.
+    """
 
     bundle: str
     script: str
@@ -16,6 +20,8 @@ class LaunchRequest:
     run_id: str
     max_restarts: int = 0
     hold_s: float = 3.0
+    network_namespace: bool = False
+    preload: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -11,6 +11,8 @@ import select
 import signal
 import sys
 import time
+from contextlib import suppress
+from importlib import import_module
 
 from harness.bundle.codec import dump_line
 from harness.launch.request import LauncherMessage, LaunchRequest
@@ -58,6 +60,10 @@ def _warm_up() -> None:
 
 def _fork_agent(request: LaunchRequest, ours: tuple[int, ...]) -> int:
     parent = os.getpid()
+    for module in request.preload:
+        # A module that does not import is the ranks' own trouble, and their log will say so.
+        with suppress(ImportError):
+            import_module(module)
     pid = os.fork()
     if pid:
         return pid

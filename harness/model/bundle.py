@@ -19,7 +19,7 @@ class GroupRecord:
 
 @dataclass(frozen=True)
 class RankRecord:
-    """Who a rank is. `started`, `joined` and `finished` are unix seconds, None if it never got there."""
+    """Who a rank is. `started`, `joined`, `trained`, `finished`: unix seconds, None if it never got there."""
 
     rank: int
     host: str
@@ -33,6 +33,7 @@ class RankRecord:
     joined: float | None = None
     finished: float | None = None
     groups: tuple[GroupRecord, ...] = ()
+    trained: float | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,10 @@ class Uncollected:
 
 @dataclass(frozen=True)
 class Manifest:
-    """bundle.json: what the evidence is and what it lacks. Says nothing of what was broken."""
+    """bundle.json: what the evidence is and what it lacks. Says nothing of what was broken.
+
+    `stopped`: when the harness itself began to stop the job, unix seconds.
+    """
 
     world_size: int
     backend: str
@@ -98,6 +102,7 @@ class Manifest:
     collected: tuple[str, ...] = ()
     not_collected: tuple[Uncollected, ...] = ()
     notice: str | None = None
+    stopped: float | None = None
     schema: str = SCHEMA
 
 
@@ -115,11 +120,14 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Injection:
-    """One line of injection.jsonl. `event` is armed or fired; `t` unix seconds."""
+    """One line of injection.jsonl. `event` is armed or fired; `t` unix seconds.
+
+    `rank` is None for what was done to the job from outside.
+    """
 
     event: str
     t: float
-    rank: int
+    rank: int | None
     fault: str
     step: int | None = None
 

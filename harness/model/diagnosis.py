@@ -49,7 +49,11 @@ class Location:
 
 @dataclass(frozen=True)
 class Where:
-    """The place of the break. `seq`: where the streams parted; `stuck_seq`: where everybody stands."""
+    """The place of the break. `seq`: where the streams parted; `stuck_seq`: where everybody stands.
+
+    `signal` is the one that ended a rank. `recovered`: seconds from the failure until a restarted job had
+    completed its first step; None if it did not recover.
+    """
 
     group: str | None = None
     group_ranks: tuple[int, ...] = ()
@@ -61,6 +65,7 @@ class Where:
     step: int | None = None
     site: str | None = None
     how: str | None = None
+    signal: str | None = None
     recovered: float | None = None
     expected: CallSignature | None = None
     found: Mapping[int, CallSignature] = field(default_factory=dict)

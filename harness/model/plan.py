@@ -33,3 +33,4 @@ class RunPlan:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     out: Path
+    max_restarts: int = 0

@@ -31,6 +31,8 @@ class Expectation:
     ranks: tuple[int, ...] = ()
     site: str | None = None
     how: str | None = None
+    signal: str | None = None
+    recovered: bool = False
     evidence: tuple[str, ...] = ()
     within_s: float | None = None
     fault: bool = True
@@ -38,12 +40,21 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Mode:
-    """One way in which a drill breaks things. `tie`: expected where culprits are half of the ranks."""
+    """One way in which a drill breaks things.
+
+    `tie`: expected where culprits are half of the ranks. `parameters`: defaults that differ in this mode.
+    `outside`: what the harness itself does to the job from outside (sigterm, cancel, hangup). `needs`:
+    permissions of the machine (network_namespace, memory_cgroup).
+    """
 
     name: str
     summary: str
     expect: Expectation
     tie: Expectation | None = None
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    max_restarts: int = 0
+    outside: str | None = None
+    needs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,3 +74,4 @@ class DrillSpec:
     culprit: tuple[int, ...] = ()
     timeout_s: float = 120.0
     stands_in_for: str | None = None
+    preload: tuple[str, ...] = ()

@@ -11,7 +11,9 @@ from harness.bundle.writer import BundleWriter
 from harness.model.bundle import RankMap
 from harness.model.ranks import format_ranks
 from harness.observe.dumps import await_dumps, request_dumps
+from harness.observe.kernel import read_kernel_log
 from harness.observe.processes import is_alive
+from harness.observe.sources import with_sources
 from harness.observe.stacks import ProcessSample, sample_ranks
 
 
@@ -51,6 +53,25 @@ class Collector:
             self.writer.not_collected(f"flight recorder of rank {format_ranks(missing)}", reason)
         self.writer.collected("flight recorder")
 
+    def kernel_log(self, since_s: float) -> None:
+        """What the kernel said since `since_s` (CLOCK_MONOTONIC), where it may be read."""
+        lines = read_kernel_log(since_s)
+        if lines is None:
+            if self._somebody_was_killed():
+                self.writer.not_collected("kernel log", "not permitted: needs root or CAP_SYSLOG")
+            return
+        try:
+            write_atomically(self.writer.layout.kernel_log, "".join(f"{x}\n" for x in lines).encode())
+        except OSError as error:
+            self.writer.not_collected("kernel log", error.strerror or str(error))
+        self.writer.collected("kernel log")
+
+    def _somebody_was_killed(self) -> bool:
+        """Whether a rank ended by SIGKILL of its own: only then the kernel may know more."""
+        record = BundleReader(self.writer.layout).launcher()
+        attempts = record.attempts if record else ()
+        return any(e.signal == "SIGKILL" and not e.cleanup for a in attempts for e in a.exits)
+
     def resume(self) -> None:
         """Take the flag back after a false alarm: the next failure is held for us again."""
         self.writer.layout.collected_flag.unlink(missing_ok=True)
@@ -76,7 +97,7 @@ class Collector:
                 "role": p.role,
                 "state": p.state,
                 "error": p.error,
-                "threads": json.loads(p.threads) if p.threads else None,
+                "threads": with_sources(p.pid, json.loads(p.threads)) if p.threads else None,
             }
             for p in processes
         ]

@@ -1,23 +1,56 @@
-"""A fault that is armed on some ranks for one step, and that says when it fires."""
+"""A fault that is armed on some ranks for one step, says when it fires, and acts in any workload."""
 
 import os
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from harness.bundle.codec import dump_line
 from harness.model.bundle import Injection
 from harness.worker.environment import RankEnvironment
 
 
+class Act:
+    """What a fault does, at the moment that it overrides. The session calls these on a culprit only.
+
+    `fault.due(step)` says whether this is the step; `fault.fire()` must run right before the act.
+    Where `everywhere` is set, nobody is a culprit and every rank acts.
+    """
+
+    everywhere = False
+
+    def before_join(self, fault: "Fault") -> None:
+        """Before the rank joins its process group."""
+
+    def at_step(self, fault: "Fault", step: int) -> None:
+        """At the top of a step, before anything of it was issued."""
+
+    def dataset(self, fault: "Fault", dataset: Any, batch_size: int) -> Any:
+        """The dataset that the workload's loader reads; returns the one to read instead."""
+        return dataset
+
+    def batch(self, fault: "Fault", step: int, batch: Any) -> Any:
+        """What the loader gave for a step; returns what the workload gets."""
+        return batch
+
+    def micro_batches(self, fault: "Fault", step: int, count: int) -> int:
+        """How many micro-batches the step runs."""
+        return count
+
+    def after_training(self, fault: "Fault") -> None:
+        """After the last step, before shutdown."""
+
+
 @dataclass
 class Fault:
-    """One fault of one rank. `active` only on the ranks that it was armed for."""
+    """One fault of one rank. `active` only on the ranks that it was armed for, and in attempt 0 only."""
 
     name: str
     ranks: tuple[int, ...]
     step: int
     env: RankEnvironment
+    act: Act = field(default_factory=Act)
     _fired: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -26,8 +59,8 @@ class Fault:
 
     @property
     def active(self) -> bool:
-        """Whether this rank is one that breaks."""
-        return self.env.rank in self.ranks
+        """Whether this rank is one that breaks. A restarted job is whole again."""
+        return (self.env.rank in self.ranks or self.act.everywhere) and self.env.attempt == 0
 
     def due(self, step: int) -> bool:
         """Whether this rank breaks in this step."""
@@ -51,3 +84,8 @@ class Fault:
                 os.close(fd)
         except OSError as error:
             print(f"fault {event}, but not on record: {error}", file=sys.stderr, flush=True)
+
+
+def no_fault(env: RankEnvironment) -> Fault:
+    """A fault that is armed nowhere."""
+    return Fault("none", (), -1, env)

@@ -34,6 +34,10 @@ class Registration:
         """More groups were made."""
         self._update(groups=groups)
 
+    def trained(self) -> None:
+        """The training loop has ended; only shutdown is left."""
+        self._update(trained=time.time())
+
     def finished(self) -> None:
         """The rank's script has come to its end."""
         self._update(finished=time.time())

@@ -6,14 +6,15 @@ import sys
 import warnings
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from harness.model.bundle import GroupRecord
 from harness.worker.environment import RankEnvironment
-from harness.worker.faults import Fault
-from harness.worker.recorder import DumpTriggers, dump_triggers, start_symbolizer
+from harness.worker.faults import Fault, no_fault
+from harness.worker.recorder import DUMP_PREFIX, DumpTriggers, dump_triggers, start_symbolizer
 from harness.worker.registration import Registration
 from harness.worker.signals import Signals, SignalValue
 
@@ -32,6 +33,7 @@ class Session:
         registration: Registration,
         signals: Signals,
         triggers: DumpTriggers | None,
+        fault: Fault,
     ) -> None:
         self.env = env
         self.rank = env.rank
@@ -39,11 +41,15 @@ class Session:
         self._registration = registration
         self._signals = signals
         self._triggers = triggers
+        self.fault = fault
         self._fields: dict[str, SignalValue] = {}
 
     @classmethod
-    def join(cls, backend: str = "gloo", timeout_s: float = 600.0) -> "Session":
+    def join(cls, backend: str = "gloo", timeout_s: float = 600.0, fault: Fault | None = None) -> "Session":
         """Register, arm the triggers, and join the default process group over torchrun's store.
+
+        `fault` acts by itself at the top of its step, before joining and after training; what it does to
+        data and micro-batches the workload asks for (`dataset`, `batch`, `micro_batches`).
 
         Raises:
             torch.distributed.DistError: the group does not form within `timeout_s`.
@@ -52,15 +58,19 @@ class Session:
         warnings.filterwarnings("ignore", message=".*all_gather_into_tensor.*", category=FutureWarning)
         env = RankEnvironment.read()
         registration = Registration(env)
-        triggers = dump_triggers(env.rank, os.environ.get) if env.layout else None
+        if env.layout:
+            os.environ[DUMP_PREFIX] = str(env.layout.dump_prefix(env.attempt))
+        triggers = dump_triggers(env.rank, os.environ.get)
         if triggers:
             start_symbolizer()
             triggers.arm()
+        fault = fault or no_fault(env)
+        fault.act.before_join(fault)
         if backend == "nccl":
             torch.cuda.set_device(env.local_rank % torch.cuda.device_count())
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
         path = env.layout.signal_file(env.attempt, env.rank) if env.layout else None
-        session = cls(env, registration, Signals(path, env.rank), triggers)
+        session = cls(env, registration, Signals(path, env.rank), triggers, fault)
         registration.joined(_memberships(), str(session.device))
         return session
 
@@ -75,15 +85,35 @@ class Session:
         """Arm a fault on `ranks` for one step of the loop."""
         return Fault(name, ranks, step, self.env)
 
-    def steps(self, count: int) -> Iterator[int]:
-        """Yield step numbers from 0; after each, record it and let rank 0 print one line."""
+    def steps(self, count: int, first: int = 0) -> Iterator[int]:
+        """Yield step numbers `first` to `count` - 1; after each, record it and let rank 0 print one line.
+
+        After the last one the rank says that it has trained: what follows is shutdown.
+        """
         self._signals.start()
-        for step in range(count):
+        for step in range(first, count):
+            self.fault.act.at_step(self.fault, step)
             yield step
             self._signals.step(step, **self._fields)
             self._fields.clear()
             if self.rank == 0:
                 print(f"step {step} done", flush=True)
+        if self.rank == 0:
+            print(f"training completed: {count} steps", flush=True)
+        self._registration.trained()
+        self.fault.act.after_training(self.fault)
+
+    def dataset(self, dataset: Any, batch_size: int) -> Any:
+        """The dataset to load from: the given one, unless this rank's fault replaces it."""
+        return self.fault.act.dataset(self.fault, dataset, batch_size) if self.fault.active else dataset
+
+    def batch(self, step: int, batch: Any) -> Any:
+        """The batch to train on: the given one, unless this rank's fault spoils it."""
+        return self.fault.act.batch(self.fault, step, batch)
+
+    def micro_batches(self, step: int, count: int) -> int:
+        """How many micro-batches to run: `count`, unless this rank's fault says otherwise."""
+        return self.fault.act.micro_batches(self.fault, step, count)
 
     def measure(self, **fields: SignalValue) -> None:
         """Add measurements (the contract's signal names) to the record of the current step."""

@@ -94,12 +94,18 @@ def _confirmed_edit(
 
 
 def _unconfirmed_edit(mine: Sequence[Call], theirs: Sequence[Call], history: Sequence[Call]) -> Edit | None:
-    """What the history foretells where both sides stand and nothing later was issued."""
+    """What the history foretells where both sides stand and nothing later was issued.
+
+    A block that has run twice already runs again: micro-batches, rather than a skip into the next step,
+    which looks alike here (per-step records tell them apart).
+    """
+    widths = range(2, min(LOOKAHEAD, len(history)) + 1)
+    if any(_ran_twice(history, width) and _runs_again(mine, history, width) for width in widths):
+        return Edit.BLOCK
     if mine[0] in (*theirs[1:2], *_successors(history, theirs[0])):
         return Edit.SKIPPED
     if history and mine[0] == history[-1]:
         return Edit.EXTRA
-    widths = range(2, min(LOOKAHEAD, len(history)) + 1)
     if any(_runs_again(mine, history, width) for width in widths):
         return Edit.BLOCK
     if mine[0] in history and any(_runs_again(theirs, history, width) for width in widths):
@@ -116,8 +122,12 @@ def _runs_again(calls: Sequence[Call], before: Sequence[Call], width: int) -> bo
     if width < 2 or len(block) < width or len(set(block)) == 1:
         return False
     length = min(len(calls), width)
-    twice = tuple(before[-2 * width : -width]) == block
-    return tuple(calls[:length]) == block[:length] and (length > 1 or twice)
+    return tuple(calls[:length]) == block[:length] and (length > 1 or _ran_twice(before, width))
+
+
+def _ran_twice(before: Sequence[Call], width: int) -> bool:
+    """Whether the last `width` calls are the same as the `width` before them."""
+    return len(before) >= 2 * width and tuple(before[-2 * width : -width]) == tuple(before[-width:])
 
 
 def _overlap(a: Sequence[Call], b: Sequence[Call]) -> int:

@@ -8,10 +8,11 @@ from harness.model.bundle import Attempt, LauncherRecord, RankExit
 
 @dataclass(frozen=True)
 class Exits:
-    """Exits of the last attempt, in order of time."""
+    """Exits of one attempt, in order of time. `resumed` is a later one that ran to a good end."""
 
     attempt: Attempt
     outcome: str | None
+    resumed: Attempt | None = None
 
     @property
     def own(self) -> tuple[RankExit, ...]:
@@ -34,17 +35,31 @@ class Exits:
     @property
     def all_finished(self) -> bool:
         """Every rank ended with exit code 0."""
-        codes = {e.rank: e.code for e in self.attempt.exits}
-        return set(codes) == set(self.attempt.pids) != set() and set(codes.values()) == {0}
+        return _finished(self.attempt)
+
+    @property
+    def first_failure_at(self) -> float | None:
+        """When the first rank ended by itself, unix seconds."""
+        return min((e.at for e in self.own if e.at is not None), default=None)
+
+
+def _finished(attempt: Attempt) -> bool:
+    codes = {e.rank: e.code for e in attempt.exits}
+    return set(codes) == set(attempt.pids) != set() and set(codes.values()) == {0}
 
 
 def last_exits(record: LauncherRecord | None) -> Exits | None:
-    """The last attempt's exits, or None without a launcher record."""
+    """The last attempt's exits, or None without a launcher record.
+
+    Where the last attempt ran to a good end after a failed one, the failed one: it is what happened.
+    """
     if record is None or not record.attempts:
         return None
-    last = record.attempts[-1]
-    known = tuple(e for e in last.exits if e.rank in last.pids)
-    return Exits(dataclasses.replace(last, exits=known), record.outcome)
+    told, resumed = record.attempts[-1], None
+    if len(record.attempts) > 1 and _finished(told):
+        told, resumed = record.attempts[-2], told
+    known = tuple(e for e in told.exits if e.rank in told.pids)
+    return Exits(dataclasses.replace(told, exits=known), record.outcome, resumed)
 
 
 def exit_text(exit_: RankExit) -> str:

@@ -48,6 +48,20 @@ def read_rank_logs(attempt_folder: Path, root: Path) -> tuple[LogEvent, ...]:
     return tuple(found)
 
 
+_CANCELLED = re.compile(r"slurmstepd: error: .*\bCANCELLED\b|Received \d+ death signal|got signal: \d+")
+
+
+def read_cancellations(path: Path, root: Path) -> tuple[LogEvent, ...]:
+    """Lines of the launcher's own log that speak of a stop from outside; a batch system's word first."""
+    name = str(path.relative_to(root))
+    found = [
+        LogEvent(-1, "cancelled", name, number, text.strip()[:300])
+        for number, text in _lines(path)
+        if _CANCELLED.search(text)
+    ]
+    return tuple(sorted(found, key=lambda e: "slurmstepd" not in e.text))
+
+
 def _events(rank: int, name: str, path: Path) -> Iterator[LogEvent]:
     last: LogEvent | None = None
     chained = in_traceback = False

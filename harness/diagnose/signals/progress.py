@@ -10,6 +10,8 @@ from pathlib import Path
 class Progress:
     """The steps that one rank completed: `ends` and `steps` in file order, `line` of the last whole record.
 
+    `losses` are as recorded, None where none was.
+
     Times are unix seconds; lines count from 1.
     """
 
@@ -18,6 +20,13 @@ class Progress:
     line: int
     ends: tuple[float, ...]
     steps: tuple[int, ...]
+    losses: tuple[float | None, ...] = ()
+
+    @property
+    def loss_by_step(self) -> dict[int, float]:
+        """Recorded losses by step."""
+        pairs = zip(self.steps, self.losses, strict=False)
+        return {step: loss for step, loss in pairs if loss is not None}
 
     @property
     def step(self) -> int:
@@ -43,15 +52,21 @@ def read_progress(folder: Path, root: Path) -> dict[int, Progress]:
             lines = path.read_bytes().splitlines()
         except OSError:
             continue
-        rows: list[tuple[float, int, int, int]] = []
+        rows: list[tuple[float, int, int, int, float | None]] = []
         for number, line in enumerate(lines, 1):
             try:
                 record = json.loads(line)
-                rows.append((float(record["t"]), int(record["step"]), int(record["rank"]), number))
+                loss = record.get("loss")
+                rows.append(
+                    (
+                        *(float(record["t"]), int(record["step"]), int(record["rank"])),
+                        *(number, float(loss) if loss is not None else None),
+                    )
+                )
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue
         if rows:
-            ends, steps, ranks, numbers = zip(*rows, strict=True)
+            ends, steps, ranks, numbers, losses = zip(*rows, strict=True)
             name = str(path.relative_to(root))
-            found[ranks[-1]] = Progress(ranks[-1], name, numbers[-1], ends, steps)
+            found[ranks[-1]] = Progress(ranks[-1], name, numbers[-1], ends, steps, losses)
     return found

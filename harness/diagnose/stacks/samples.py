@@ -7,12 +7,18 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 
 class Frame(BaseModel):
-    """One frame as py-spy prints it."""
+    """One frame as py-spy prints it, with the text of its line where the file was there to read."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
     name: str
     filename: str
     line: int = 0
+    source: str | None = None
+
+    @property
+    def function(self) -> str:
+        """The function's own name: py-spy puts its class before it."""
+        return self.name.rsplit(".", 1)[-1]
 
     def __str__(self) -> str:
         return f"{self.name} {self.filename.rsplit('/', 1)[-1]}:{self.line}"
@@ -41,10 +47,19 @@ class ProcessStacks(BaseModel):
     @property
     def main(self) -> tuple[Frame, ...]:
         """Frames of the main thread, innermost first; empty where it could not be read."""
+        thread = self._main_thread
+        return thread.frames if thread else ()
+
+    @property
+    def main_keeps_gil(self) -> bool:
+        """Whether the main thread owns the GIL and sleeps: native code took it along."""
+        thread = self._main_thread
+        return thread is not None and thread.owns_gil and not thread.active
+
+    @property
+    def _main_thread(self) -> Thread | None:
         threads = self.threads or ()
-        named = [t for t in threads if t.thread_name == "MainThread"]
-        chosen = named or list(threads[:1])
-        return chosen[0].frames if chosen else ()
+        return next((t for t in threads if t.thread_name == "MainThread"), threads[0] if threads else None)
 
 
 @dataclass(frozen=True)
@@ -59,6 +74,11 @@ class RankStacks:
     def own(self) -> ProcessStacks | None:
         """The rank's own process."""
         return next((p for p in self.processes if p.role == "rank"), None)
+
+    @property
+    def children(self) -> tuple[ProcessStacks, ...]:
+        """What the rank started: loader workers and the like."""
+        return tuple(p for p in self.processes if p.role != "rank" and p.main)
 
 
 _DOCUMENT = TypeAdapter(tuple[ProcessStacks, ...])

@@ -1,0 +1,1 @@
+"""Kernel log, GPU and fabric counters to findings."""
