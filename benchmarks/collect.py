@@ -1,49 +1,75 @@
-"""What `drill collect` costs the ranks: their longest pause while collected against while left alone.
+"""What `drill collect` costs the ranks: their pauses while collected against while left alone.
 
 python benchmarks/collect.py [--rounds 5]
 
-A rank spins on the clock in Python and notes every gap between two readings. Each round has a window in
-which nobody looks and one, equally long, in which `drill collect` runs as a process of its own.
+A rank spins on the clock in Python and notes every gap between two readings. Each round has some seconds
+in which nobody looks, and then those in which `drill collect` runs as a process of its own. Compared is the
+longest gap of each second. How often a rank was stopped is counted by the kernel: a thread that only spins
+never gives up its core by itself, so each voluntary switch is somebody stopping it.
 """
 
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
-DRILL = (sys.executable, "-m", "harness.cli")
+import psutil
 
+DRILL = (sys.executable, "-m", "harness.cli")
+ALONE_S = 5.0
 SPIN = """
 import json, sys, time
 end, gaps = time.time() + float(sys.argv[1]), []
 last = time.perf_counter()
 while time.time() < end:
     now = time.perf_counter()
-    if now - last > 0.0002:
+    if now - last > 0.0001:
         gaps.append((time.time(), now - last))
     last = now
 print(json.dumps(gaps))
 """
 
 
-def longest_ms(gaps: list[tuple[float, float]], window: tuple[float, float]) -> float:
-    return 1e3 * max((gap for at, gap in gaps if window[0] <= at <= window[1]), default=0.0)
+@dataclass
+class Seen:
+    """Longest gaps of each second in milliseconds, and how often ranks were stopped."""
+
+    alone: list[float] = field(default_factory=list)
+    collected: list[float] = field(default_factory=list)
+    stops_alone: int = 0
+    stops: int = 0
+    cpu_s: list[float] = field(default_factory=list)
 
 
-def lost_ms(gaps: list[tuple[float, float]], window: tuple[float, float]) -> float:
-    return 1e3 * sum(gap for at, gap in gaps if window[0] <= at <= window[1])
+def longest(gaps: list[tuple[float, float]], start: float, end: float) -> list[float]:
+    """The longest gap of each whole second from `start` to `end`, milliseconds."""
+    seconds = int(end - start)
+    return [
+        1e3 * max((gap for at, gap in gaps if start + n <= at < start + n + 1), default=0.0)
+        for n in range(seconds)
+    ]
 
 
-def one_round(ranks: int, work: Path, number: int) -> dict[str, list[float]]:
-    window_s = 6.0
+def switches(spinners: "list[subprocess.Popen[str]]") -> int:
+    return sum(psutil.Process(s.pid).num_ctx_switches().voluntary for s in spinners)
+
+
+def children_cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def one_round(ranks: int, bundle: Path, seen: Seen) -> None:
     spinners = [
         subprocess.Popen(
-            (sys.executable, "-c", SPIN, str(2 * window_s + 2)),
+            (sys.executable, "-c", SPIN, str(ALONE_S + 8)),
             env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks)},
             stdout=subprocess.PIPE,
             text=True,
@@ -51,42 +77,45 @@ def one_round(ranks: int, work: Path, number: int) -> dict[str, list[float]]:
         for rank in range(ranks)
     ]
     time.sleep(1.0)
-    start = time.time()
-    time.sleep(window_s)
-    alone = (start, time.time())
-    pids = [option for spinner in spinners for option in ("--pid", str(spinner.pid))]
-    out = work / f"{ranks}-{number}"
-    start = time.time()
-    subprocess.run((*DRILL, "collect", *pids, "--out", str(out), "--json"), capture_output=True)
-    time.sleep(max(0.0, start + window_s - time.time()))
-    collected = (start, time.time())
-    found: dict[str, list[float]] = {"alone": [], "collected": [], "lost alone": [], "lost collected": []}
+    alone, before = time.time(), switches(spinners)
+    time.sleep(ALONE_S)
+    begin, stops, cpu_s = time.time(), switches(spinners), children_cpu_s()
+    pids = ",".join(str(spinner.pid) for spinner in spinners)
+    subprocess.run((*DRILL, "collect", "--pid", pids, "--out", str(bundle), "--json"), capture_output=True)
+    end = time.time()
+    seen.stops += switches(spinners) - stops
+    seen.stops_alone += stops - before
+    seen.cpu_s.append(children_cpu_s() - cpu_s)
     for spinner in spinners:
         gaps = json.loads(spinner.communicate()[0])
-        found["alone"].append(longest_ms(gaps, alone))
-        found["collected"].append(longest_ms(gaps, collected))
-        found["lost alone"].append(lost_ms(gaps, alone) / window_s)
-        found["lost collected"].append(lost_ms(gaps, collected) / window_s)
-    return found
+        seen.alone += longest(gaps, alone, begin)
+        seen.collected += longest(gaps, begin, end)
+
+
+def cell(values: list[float]) -> str:
+    ordered = sorted(values)
+    return f"{statistics.median(ordered):.2f} ms ({ordered[0]:.2f} - {ordered[-1]:.2f})"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     cores = os.cpu_count() or 1
-    print(f"{cores} cores, {rounds} rounds, median over rounds of the worst rank (the worst round)\n")
-    print(
-        "| ranks that spin | longest pause, alone | longest pause, collected | time lost, alone | collected |"
-    )
-    print("|---|---|---|---|---|")
+    print(f"{cores} cores, {rounds} rounds; longest pause of a second: median (least - most)\n")
+    print("| ranks that spin | alone | collected | switches alone | collected | CPU that collect took |")
+    print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="drill-bench-") as work:
         for ranks in sorted({1, cores}):
-            seen = [one_round(ranks, Path(work), number) for number in range(rounds)]
-            worst = {key: [max(one[key]) for one in seen] for key in seen[0]}
-            cells = [f"{statistics.median(worst[key]):.2f} ms ({max(worst[key]):.2f})" for key in worst]
-            cells[2:] = [cell.replace(" ms", " ms/s") for cell in cells[2:]]
-            print(f"| {ranks} | " + " | ".join(cells) + " |", flush=True)
+            seen = Seen()
+            for number in range(rounds):
+                one_round(ranks, Path(work) / f"{ranks}-{number}", seen)
+            cpu_s = statistics.median(seen.cpu_s)
+            print(
+                f"| {ranks} | {cell(seen.alone)} | {cell(seen.collected)} | {seen.stops_alone} | {seen.stops} "
+                f"| {cpu_s:.2f} s |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

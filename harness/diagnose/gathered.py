@@ -51,6 +51,12 @@ class Gathered:
         return stood_s(self.manifest.notice) if self.manifest else None
 
     @property
+    def records_steps(self) -> bool:
+        """Whether ranks write down their steps: no record then means that the first was never completed."""
+        ours = self.manifest is None or self.manifest.launcher != "collected"
+        return ours or bool(self.progress)
+
+    @property
     def empty(self) -> bool:
         """Nothing at all was readable."""
         return not (
