@@ -18,6 +18,8 @@ from harness.bundle.reader import BundleReader
 from harness.bundle.writer import BundleWriter
 from harness.catalog.planning import bundle_name
 from harness.diagnose.api import Result, diagnose
+from harness.diagnose.movement import movement
+from harness.diagnose.stacks.samples import read_sampling
 from harness.judge import Observed, judge
 from harness.launch.client import LauncherClient, LauncherDied, wait_for_end
 from harness.launch.request import LaunchRequest
@@ -172,12 +174,19 @@ class Experiment:
             steps = watch.steps
             if notice.trouble:
                 self._collect(watch)
-            if notice.kind != "stall" or not watch.moved_since(steps):
+            if notice.kind != "stall" or not (watch.moved_since(steps) or self._threads_moved(watch)):
                 return notice
             self._writer.event("moved on", detail="a slow step, no stall")
             self.progress("steps", "a slow step, no stall: watching on")
             watch.calm_down()
             Collector(self._writer, watch.attempt).resume()
+
+    def _threads_moved(self, watch: Watch) -> bool:
+        """Whether most main threads are elsewhere in a second sampling: a slow step, then, and no hang."""
+        Collector(self._writer, watch.attempt).stacks(dict(watch.pids), sampling=1)
+        folder = self._writer.layout.stacks / f"attempt_{watch.attempt}"
+        first, second = (read_sampling(folder / str(i), self.bundle)[0] for i in (0, 1))
+        return movement(first, second).moving
 
     def _launch(self) -> None:
         self.client.start()

@@ -50,7 +50,7 @@ def plan_run(spec: DrillSpec, settings: Mapping[str, Setting]) -> RunPlan:
         timeout_s=float(str(settings["timeout"].value)),
         parameters=parameters,
         settings=settings,
-        expectation=_expectation(mode, culprits, nproc),
+        expectation=_expectation(mode, culprits, nproc, bool(settings["detail"].value)),
         argv=tuple(argv),
         env=_environment(backend, bool(settings["detail"].value), _int(settings["max_restarts"])),
         out=Path(str(settings["out"].value)),
@@ -97,10 +97,11 @@ def _culprits(spec: DrillSpec, mode: Mode, setting: Setting, nproc: int) -> tupl
     return culprits
 
 
-def _expectation(mode: Mode, culprits: tuple[int, ...], nproc: int) -> Expectation:
+def _expectation(mode: Mode, culprits: tuple[int, ...], nproc: int, detail: bool) -> Expectation:
     if mode.tie is not None and culprits and 2 * len(culprits) >= nproc:
         return dataclasses.replace(mode.tie, ranks=tuple(range(nproc)))
-    return dataclasses.replace(mode.expect, ranks=culprits)
+    expected = mode.detail if detail and mode.detail else mode.expect
+    return dataclasses.replace(expected, ranks=culprits)
 
 
 def _backend(spec: DrillSpec, wanted: str, nproc: int) -> tuple[str, str]:

@@ -47,6 +47,7 @@ class ModeFile(_Strict):
     summary: str
     expect: ExpectFile
     tie: ExpectFile | None = None
+    detail: ExpectFile | None = None
     evidence: dict[Evidence, Literal["all", "victims"]] = {}
     parameters: dict[Name, bool | int | float | str] = {}
     max_restarts: Annotated[int, Field(ge=0)] = 0
@@ -123,6 +124,7 @@ def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, .
         "modes": ModeFile,
         "expect": ExpectFile,
         "tie": ExpectFile,
+        "detail": ExpectFile,
     }
     for part in loc:
         model = nested.get(str(part), model)
@@ -155,6 +157,7 @@ def _mode(name: str, mode: ModeFile, drill: DrillFile) -> Mode:
         mode.summary,
         expect,
         _expectation(mode.tie, mode, drill) if mode.tie else None,
+        _expectation(mode.detail, mode, drill) if mode.detail else None,
         mode.parameters,
         mode.max_restarts,
         mode.outside,

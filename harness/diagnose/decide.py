@@ -13,6 +13,7 @@ from harness.diagnose.deaths import cite_log, is_symptom, own_death
 from harness.diagnose.endings import stopped_from_outside, stuck_in_shutdown, with_recovery
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.launcher.exits import exit_text
+from harness.diagnose.logs.detail import cite_detail, detail_finding
 from harness.diagnose.stacks.sites import position
 from harness.diagnose.stalls import cite_stack, is_communicating, stall, stall_by_stacks
 from harness.model.diagnosis import Citation, RuledOut
@@ -40,6 +41,7 @@ def decide(gathered: Gathered) -> Finding:
         stopped_from_outside,
         _own_death,
         _divergence,
+        _reported_by_torch,
         _never_joined,
         stuck_in_shutdown,
         stall,
@@ -68,6 +70,11 @@ def _divergence(gathered: Gathered) -> Finding | None:
     convicted = _by_steps(next((f for f in findings if f.culprits), findings[0]), gathered)
     witnesses = _stack_witnesses(convicted, gathered)
     return dataclasses.replace(convicted, evidence=(*convicted.evidence, *witnesses))
+
+
+def _reported_by_torch(gathered: Gathered) -> Finding | None:
+    """What torch's own comparison (debug level DETAIL) says where the dumps do not."""
+    return detail_finding(gathered.logs, gathered.world_size)
 
 
 def _by_steps(finding: Finding, gathered: Gathered) -> Finding:
@@ -174,8 +181,8 @@ def _fabric_by_stacks(gathered: Gathered) -> Finding | None:
         findings[0],
         kind=Kind.FABRIC_STALLED,
         summary=(
-            f"all of {where.group} joined {where.op}, seq {where.seq}; only some completed it, and all ranks wait"
-            " inside a collective: messages do not arrive"
+            f"all of {where.group} joined {where.op}, seq {where.seq}; only some completed it, and all ranks "
+            "wait inside a collective: messages do not arrive"
         ),
         suspects=(),
         victims=tuple(range(gathered.world_size)),
@@ -250,5 +257,9 @@ def _with_ruled_out(finding: Finding, gathered: Gathered) -> Finding:
         break
     aborts = [e for e in gathered.logs if e.kind == "gloo_abort"]
     lost = [e for e in gathered.logs if e.kind == "communication"]
-    symptoms = [cite_log(event) for event in (*aborts[:1], *lost[:1])]
+    reports = [] if finding.source == "log" else [e for e in gathered.logs if e.kind == "detail"]
+    symptoms = [
+        *(cite_detail(event) for event in reports[:1]),
+        *(cite_log(event) for event in (*aborts[:1], *(() if reports else lost[:1]))),
+    ]
     return dataclasses.replace(finding, ruled_out=tuple(ruled_out), evidence=(*finding.evidence, *symptoms))

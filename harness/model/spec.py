@@ -42,15 +42,17 @@ class Expectation:
 class Mode:
     """One way in which a drill breaks things.
 
-    `tie`: expected where culprits are half of the ranks. `parameters`: defaults that differ in this mode.
-    `outside`: what the harness itself does to the job from outside (sigterm, cancel, hangup). `needs`:
-    permissions of the machine (network_namespace, memory_cgroup).
+    `tie`: expected where culprits are half of the ranks. `detail`: expected with debug level DETAIL, where
+    torch's own comparison stops the job before a dump could tell more. `parameters`: defaults that differ
+    in this mode. `outside`: what the harness itself does to the job from outside (sigterm, cancel, hangup).
+    `needs`: permissions of the machine (network_namespace, memory_cgroup).
     """
 
     name: str
     summary: str
     expect: Expectation
     tie: Expectation | None = None
+    detail: Expectation | None = None
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     max_restarts: int = 0
     outside: str | None = None

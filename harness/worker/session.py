@@ -68,6 +68,8 @@ class Session:
         fault.act.before_join(fault)
         if backend == "nccl":
             torch.cuda.set_device(env.local_rank % torch.cuda.device_count())
+        # Read at import, which for a forked rank was before its variables were set.
+        dist.set_debug_level_from_env()  # type: ignore[attr-defined]
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
         path = env.layout.signal_file(env.attempt, env.rank) if env.layout else None
         session = cls(env, registration, Signals(path, env.rank), triggers, fault)

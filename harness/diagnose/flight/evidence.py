@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from harness.diagnose.flight.fingerprints import drop_fingerprints
 from harness.diagnose.flight.groups import DEFAULT_GROUP, Group, Membership, resolve_groups, roster
 from harness.diagnose.flight.intern import Column, Interner, Signature, Site
 from harness.diagnose.flight.table import COLUMNS, RankTable, State
@@ -90,6 +91,8 @@ def normalise(
     """
     by_rank = {table.rank: table for table in tables}
     world = world_size or _world_size(by_rank.values(), memberships)
+    for table in by_rank.values():
+        drop_fingerprints(table, interner)
     groups = resolve_groups(by_rank, interner, memberships, world)
     for table in by_rank.values():
         _merge_coalesced(table, interner)

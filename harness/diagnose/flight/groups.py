@@ -81,7 +81,7 @@ def _stated(
     table: RankTable, key: tuple[str, str], memberships: Sequence[Membership], world: int
 ) -> tuple[int, ...]:
     name, description = key
-    if description == DEFAULT_GROUP:
+    if description == DEFAULT_GROUP or (name, description) == ("", ""):
         return tuple(range(world))
     for known in memberships:
         if (known.name, known.description) == (name, description) and table.rank in known.members:

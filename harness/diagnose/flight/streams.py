@@ -122,12 +122,15 @@ class StreamSet:
     def _proven(self, left: Sequence[int], stayed: Sequence[int], first: int) -> bool:
         """Whether a departure is one, and no habit of a group that rings which lost their past hide.
 
-        The members of the groups concerned say so by majority, or the rank's own earlier steps.
+        The members of the groups concerned say so by majority, or the rank's own earlier steps. A whole
+        sister group that departs together never does: it may be at another call of its own habit.
         """
         if not self._wrapped or self._only is not None:
             return True
         rank = left[0]
         table, at = self._evidence.tables[rank], int(self[rank].at[first])
+        if any(self._is_whole(left, number) for number in np.unique(table.group).tolist()):
+            return False
         usual = int(self[stayed[0]].tokens[first])
         concerned = [int(table.group[at]), *self._group_of(rank, usual)]
         outvoted = len(concerned) > 1 and all(
@@ -135,6 +138,12 @@ class StreamSet:
             for members in (self._evidence.groups[number].members for number in concerned)
         )
         return outvoted or bool(table.p2p[at]) or self._did_before(rank, first, usual)
+
+    def _is_whole(self, left: Sequence[int], number: int) -> bool:
+        """Whether all members of a group that left dumps are among `left`."""
+        members = self._evidence.groups[number].members
+        known = [member for member in members if member in self._evidence.tables]
+        return len(members) > 1 and bool(known) and set(known) <= set(left)
 
     def _group_of(self, rank: int, token: int) -> Iterator[int]:
         """The rank's own group that a call of its sisters belongs to."""
@@ -146,7 +155,7 @@ class StreamSet:
     def _did_before(self, rank: int, first: int, usual: int) -> bool:
         """Whether a rank made the usual call whenever it had come there by the same calls before."""
         tokens = self[rank].tokens
-        if not first:
+        if not first or any(habit[0] == rank for habit in self._habits):
             return False
         earlier = 1 + np.flatnonzero(tokens[: first - 1] == tokens[first - 1])
         context = 1

@@ -16,6 +16,9 @@ _GLOO_ABORT = re.compile(r"what\(\):.*op\.preamble\.length <= op\.nbytes\. (\d+)
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]:\s?")
 """torch's own excepthook puts the global rank before each line of a traceback."""
 
+_DETAIL = "Detected mismatch between collectives on ranks"
+MAX_DETAIL_CHARS = 4000
+
 _COMMUNICATION = re.compile(
     r"gloo/transport|Connection closed by peer \[|Read error \[|Write error \[|"
     r"Timed out waiting \d+ms for (?:send|recv) operation|"
@@ -25,7 +28,7 @@ _COMMUNICATION = re.compile(
 
 @dataclass(frozen=True)
 class LogEvent:
-    """One line worth citing. `kind` is exception, communication or gloo_abort; `line` counts from 1.
+    """One line worth citing. `kind` is exception, communication, detail or gloo_abort; `line` counts from 1.
 
     Of exceptions only the last chain of a log is an event: earlier ones were handled. A chain that
     lost communication anywhere is of that kind, whatever it was wrapped in.
@@ -79,6 +82,9 @@ def _events(rank: int, name: str, path: Path) -> Iterator[LogEvent]:
             lost = bool(_COMMUNICATION.search(text))
             lost = lost or (chained and last is not None and last.kind == "communication")
             kind = "communication" if lost else "exception"
+            if _DETAIL in text:
+                yield LogEvent(rank, "detail", name, number, text.strip()[:MAX_DETAIL_CHARS])
+                kind = "communication"
             last = LogEvent(rank, kind, name, number, text.strip()[:300])
             chained = False
     if last is not None:

@@ -1,0 +1,92 @@
+"""TORCH_DISTRIBUTED_DEBUG=DETAIL: torch compares collectives before it sends any, and says who differs."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.diagnose.logs.events import LogEvent
+from harness.model.diagnosis import CallSignature, Citation, Where
+from harness.model.finding import Finding
+from harness.model.kinds import Confidence, Kind
+from harness.model.ranks import format_ranks
+
+_FINGERPRINT = re.compile(
+    r"Rank (\d+) is running collective: CollectiveFingerPrint\(SequenceNumber=(\d+), OpType=(\w+)"
+    r"(?:, TensorShape=\[([^\]]*)\])?(?:, TensorDtypes=([\w, ]*?))?(?:, Tensor|\))"
+)
+MIN_RANKS = 3
+"""Two against one; with fewer nobody can tell who is odd (DIAGNOSIS, logs, rule 8)."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    op: str
+    shape: str
+    dtypes: str
+
+
+def detail_finding(logs: Sequence[LogEvent], world_size: int) -> Finding | None:
+    """The odd rank by majority over one sequence number, or the two sides as suspects.
+
+    Ranks in the messages are taken as global: only reports of the default group are (its size is the
+    world's). Equal fingerprints are the wrapper's own false alarm and count for nothing.
+    """
+    reports = [event for event in logs if event.kind == "detail"]
+    calls: dict[int, _Call] = {}
+    seqs: Counter[int] = Counter()
+    for event in reports:
+        for rank, seq, op, shape, dtypes in _FINGERPRINT.findall(event.text):
+            calls[int(rank)] = _Call(op.lower(), shape, dtypes)
+            seqs[int(seq)] += 1
+    votes = Counter(calls.values())
+    if len(votes) < 2 or len(seqs) != 1 or max(calls) >= world_size:
+        return None
+    ((usual, count),) = votes.most_common(1)
+    odd = tuple(sorted(rank for rank, call in calls.items() if call != usual))
+    sure = len(calls) >= MIN_RANKS and 2 * count > len(calls)
+    accused = odd if sure else tuple(sorted(calls))
+    (seq,) = seqs
+    found = calls[odd[0]]
+    return Finding(
+        source="log",
+        kind=_kind(usual, found),
+        confidence=(Confidence.CERTAIN if count >= MIN_RANKS else Confidence.LIKELY)
+        if sure
+        else Confidence.POSSIBLE,
+        summary=(
+            f"rank {format_ranks(odd)} ran {found.op} [{found.shape}] where ranks "
+            f"{format_ranks(set(calls) - set(odd))} ran {usual.op} [{usual.shape}] (debug level DETAIL)"
+        ),
+        culprits=accused if sure else (),
+        suspects=() if sure else accused,
+        victims=tuple(rank for rank in range(world_size) if rank not in accused),
+        where=Where(
+            # The wrapper counts from 0, the Flight Recorder from 1.
+            seq=seq + 1,
+            op=usual.op,
+            expected=_signature(usual, seq + 1),
+            found={rank: _signature(calls[rank], seq + 1) for rank in odd},
+        ),
+        evidence=tuple(cite_detail(event) for event in reports[:3]),
+    )
+
+
+def cite_detail(event: LogEvent) -> Citation:
+    """A report of the wrapper as evidence, in short."""
+    said = "; ".join(
+        f"rank {rank} {op} [{shape}] {dtypes}".rstrip()
+        for rank, _, op, shape, dtypes in _FINGERPRINT.findall(event.text)
+    )
+    return Citation("log", f"DETAIL: collectives differ: {said}", event.file, event.line, rank=event.rank)
+
+
+def _kind(usual: _Call, found: _Call) -> Kind:
+    if usual.op != found.op:
+        return Kind.COLLECTIVE_TYPE_MISMATCH
+    return Kind.COLLECTIVE_SIZE_MISMATCH if usual.shape != found.shape else Kind.COLLECTIVE_DTYPE_MISMATCH
+
+
+def _signature(call: _Call, seq: int) -> CallSignature:
+    sizes = tuple(int(n) for n in re.findall(r"\d+", call.shape))
+    return CallSignature(call.op, (sizes,), (), tuple(filter(None, [call.dtypes])), (), None, seq)
