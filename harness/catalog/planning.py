@@ -101,7 +101,16 @@ def _expectation(mode: Mode, culprits: tuple[int, ...], nproc: int, detail: bool
     if mode.tie is not None and culprits and 2 * len(culprits) >= nproc:
         return dataclasses.replace(mode.tie, ranks=tuple(range(nproc)))
     expected = mode.detail if detail and mode.detail else mode.expect
-    return dataclasses.replace(expected, ranks=culprits)
+    return dataclasses.replace(expected, ranks=_with_partners(culprits, expected.offsets, nproc))
+
+
+def _with_partners(culprits: tuple[int, ...], offsets: tuple[int, ...], nproc: int) -> tuple[int, ...]:
+    """The culprits and who else the evidence cannot tell from them."""
+    ranks = set(culprits)
+    for rank in culprits:
+        ahead = {rank + offset for offset in offsets if 0 <= rank + offset < nproc}
+        ranks |= ahead or {rank - offset for offset in offsets if 0 <= rank - offset < nproc}
+    return tuple(sorted(ranks))
 
 
 def _backend(spec: DrillSpec, wanted: str, nproc: int) -> tuple[str, str]:

@@ -28,6 +28,7 @@ class ExpectFile(_Strict):
     how: str | None = None
     signal: str | None = None
     recovered: bool = False
+    offsets: tuple[int, ...] = ()
 
 
 class ParameterFile(_Strict):
@@ -173,6 +174,7 @@ def _expectation(expect: ExpectFile, mode: ModeFile, drill: DrillFile) -> Expect
         how=expect.how,
         signal=expect.signal,
         recovered=expect.recovered,
+        offsets=expect.offsets,
         evidence=tuple(f"{what}:{whose}" for what, whose in mode.evidence.items()),
         within_s=drill.within_s,
         fault=expect.kind is not Kind.HEALTHY,

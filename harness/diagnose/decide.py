@@ -14,6 +14,7 @@ from harness.diagnose.endings import stopped_from_outside, stuck_in_shutdown, wi
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.launcher.exits import exit_text
 from harness.diagnose.logs.detail import cite_detail, detail_finding
+from harness.diagnose.pipeline import aborted_receiver, broken_chain
 from harness.diagnose.stacks.sites import position
 from harness.diagnose.stalls import cite_stack, is_communicating, stall, stall_by_stacks
 from harness.model.diagnosis import Citation, RuledOut
@@ -47,6 +48,8 @@ def decide(gathered: Gathered) -> Finding:
         stall,
         stall_by_stacks,
         _healthy,
+        broken_chain,
+        aborted_receiver,
         _fabric_by_stacks,
         _suspected,
         _fabric,

@@ -24,7 +24,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Expectation:
-    """What must be diagnosed. `accused` is culprits, suspects or nobody; `ranks` whom, once planned."""
+    """What must be diagnosed. `accused` is culprits, suspects or nobody; `ranks` whom, once planned.
+
+    `offsets`: who else is a suspect, counted from the culprit, or back from it where those are outside.
+    """
 
     kind: Kind
     accused: str = "culprits"
@@ -33,6 +36,7 @@ class Expectation:
     how: str | None = None
     signal: str | None = None
     recovered: bool = False
+    offsets: tuple[int, ...] = ()
     evidence: tuple[str, ...] = ()
     within_s: float | None = None
     fault: bool = True

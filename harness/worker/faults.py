@@ -38,6 +38,10 @@ class Act:
         """How many micro-batches the step runs."""
         return count
 
+    def message(self, fault: "Fault", step: int, peer: int, x: Any) -> tuple[int, Any] | None:
+        """To whom the rank sends what, or None where it does not send."""
+        return peer, x
+
     def after_training(self, fault: "Fault") -> None:
         """After the last step, before shutdown."""
 
@@ -65,6 +69,10 @@ class Fault:
     def due(self, step: int) -> bool:
         """Whether this rank breaks in this step."""
         return self.active and step == self.step
+
+    def first_time(self, step: int) -> bool:
+        """Whether this rank breaks in this step and has not done so yet: of many chances, the first."""
+        return self.due(step) and not self._fired
 
     def fire(self) -> None:
         """Log that the fault fires. Call it immediately before the act; the line is on disk on return."""

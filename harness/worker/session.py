@@ -42,6 +42,7 @@ class Session:
         self._signals = signals
         self._triggers = triggers
         self.fault = fault
+        self._groups = 1
         self._fields: dict[str, SignalValue] = {}
 
     @classmethod
@@ -94,6 +95,7 @@ class Session:
         """
         self._signals.start()
         for step in range(first, count):
+            self._note_new_groups()
             self.fault.act.at_step(self.fault, step)
             yield step
             self._signals.step(step, **self._fields)
@@ -104,6 +106,13 @@ class Session:
             print(f"training completed: {count} steps", flush=True)
         self._registration.trained()
         self.fault.act.after_training(self.fault)
+
+    def _note_new_groups(self) -> None:
+        """Register groups that were made since the last step: a dead member's cannot be asked for later."""
+        count = len(dist.distributed_c10d._world.pg_names)
+        if count != self._groups:
+            self._groups = count
+            self._registration.groups(_memberships())
 
     def dataset(self, dataset: Any, batch_size: int) -> Any:
         """The dataset to load from: the given one, unless this rank's fault replaces it."""
@@ -116,6 +125,10 @@ class Session:
     def micro_batches(self, step: int, count: int) -> int:
         """How many micro-batches to run: `count`, unless this rank's fault says otherwise."""
         return self.fault.act.micro_batches(self.fault, step, count)
+
+    def message(self, step: int, peer: int, x: Any) -> tuple[int, Any] | None:
+        """To whom to send what; None where this rank's fault keeps the message back."""
+        return self.fault.act.message(self.fault, step, peer, x)
 
     def measure(self, **fields: SignalValue) -> None:
         """Add measurements (the contract's signal names) to the record of the current step."""

@@ -30,3 +30,33 @@ class BadSample(Act):
             batch = batch.clone()
             batch[0, 0] = BAD_TOKEN
         return batch
+
+
+class DropMessage(Act):
+    """Sends nothing where its peer waits for a message."""
+
+    def message(self, fault: Fault, step: int, peer: int, x: Any) -> tuple[int, Any] | None:
+        if not fault.first_time(step):
+            return peer, x
+        fault.fire()
+        return None
+
+
+class WrongPeer(Act):
+    """Sends to the other replica's stage: nobody there expects it."""
+
+    def message(self, fault: Fault, step: int, peer: int, x: Any) -> tuple[int, Any] | None:
+        if not fault.first_time(step):
+            return peer, x
+        fault.fire()
+        return peer ^ 1, x
+
+
+class WrongSize(Act):
+    """Sends twice the elements; gloo aborts the rank that receives them."""
+
+    def message(self, fault: Fault, step: int, peer: int, x: Any) -> tuple[int, Any] | None:
+        if not fault.first_time(step):
+            return peer, x
+        fault.fire()
+        return peer, x.repeat(2)

@@ -32,6 +32,10 @@ def train(session: "Session", options: Options) -> None:
         from harness.worker.workloads import collectives
 
         collectives.train(session, options)
+    elif options.workload == "pipeline":
+        from harness.worker.workloads import pipeline
+
+        pipeline.train(session, options)
     else:
         from harness.worker.workloads import transformer
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.model.ranks import parse_ranks
 
-WORKLOADS = ("collectives", "ddp", "fsdp")
+WORKLOADS = ("collectives", "ddp", "fsdp", "pipeline")
 
 
 @dataclass(frozen=True)
