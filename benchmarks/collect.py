@@ -25,15 +25,20 @@ import psutil
 DRILL = (sys.executable, "-m", "harness.cli")
 ALONE_S = 5.0
 SPIN = """
-import json, sys, time
-end, gaps = time.time() + float(sys.argv[1]), []
+import json, os, signal, time
+gaps = []
+
+def end(*_):
+    print(json.dumps(gaps), flush=True)
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, end)
 last = time.perf_counter()
-while time.time() < end:
+while True:
     now = time.perf_counter()
     if now - last > 0.0001:
         gaps.append((time.time(), now - last))
     last = now
-print(json.dumps(gaps))
 """
 
 
@@ -69,7 +74,7 @@ def children_cpu_s() -> float:
 def one_round(ranks: int, bundle: Path, seen: Seen) -> None:
     spinners = [
         subprocess.Popen(
-            (sys.executable, "-c", SPIN, str(ALONE_S + 8)),
+            (sys.executable, "-c", SPIN),
             env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks)},
             stdout=subprocess.PIPE,
             text=True,
@@ -87,6 +92,7 @@ def one_round(ranks: int, bundle: Path, seen: Seen) -> None:
     seen.stops_alone += stops - before
     seen.cpu_s.append(children_cpu_s() - cpu_s)
     for spinner in spinners:
+        spinner.terminate()
         gaps = json.loads(spinner.communicate()[0])
         seen.alone += longest(gaps, alone, begin)
         seen.collected += longest(gaps, begin, end)
@@ -111,11 +117,8 @@ def main() -> None:
             for number in range(rounds):
                 one_round(ranks, Path(work) / f"{ranks}-{number}", seen)
             cpu_s = statistics.median(seen.cpu_s)
-            print(
-                f"| {ranks} | {cell(seen.alone)} | {cell(seen.collected)} | {seen.stops_alone} | {seen.stops} "
-                f"| {cpu_s:.2f} s |",
-                flush=True,
-            )
+            cells = (cell(seen.alone), cell(seen.collected), seen.stops_alone, seen.stops, f"{cpu_s:.2f} s")
+            print(f"| {ranks} | " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 if __name__ == "__main__":
