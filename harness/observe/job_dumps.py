@@ -23,8 +23,9 @@ _OLD_DEFAULT = "/tmp/nccl_trace_rank_"
 """Where torch before 2.8 put dumps if nothing was set."""
 
 ASK_NEXT_TIME = (
-    "before the next start set TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/persistent/folder/fr_ and "
-    "TORCH_FR_DUMP_TEMP_FILE=/persistent/folder/rank_"
+    "before the next start set TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/persistent/folder/fr_, "
+    "TORCH_FR_DUMP_TEMP_FILE=/persistent/folder/rank_, TORCH_FR_BUFFER_SIZE=20000 and "
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"
 )
 
 
@@ -114,9 +115,7 @@ class JobDumps:
     def may_dump(self, rank: int) -> bool:
         """Whether a rank's own watchdog may still write a dump: NCCL's does, gloo has none."""
         process = self.job.ranks[rank]
-        if process.environ.get("TORCH_NCCL_DUMP_ON_TIMEOUT", "1").lower() in ("0", "false", "n", "no"):
-            return False
-        if not is_alive(process.pid):
+        if _recorder_off(process.environ) or not is_alive(process.pid):
             return False
         names = backends_of(process.pid).names
         return "nccl" in names or (not names and has_gpu_open(process.pid))
@@ -161,13 +160,15 @@ class JobDumps:
         if names == {"gloo"}:
             return (
                 "gloo has no watchdog that dumps, and the job no dump pipe: join through "
-                f"harness.worker.Session, and {ASK_NEXT_TIME}"
+                "harness.worker.Session, and before the next start set "
+                f"{PIPE_VARIABLE}=/persistent/folder/fr_ and {PREFIX_VARIABLES[0]}=/persistent/folder/rank_"
             )
         if self.may_dump(rank):
             waited = "the job moves, so nobody waited" if moving else f"none within {waited_s:.0f} s"
             return f"its watchdog has written none ({waited}), and the job has no dump pipe: {ASK_NEXT_TIME}"
         if "nccl" in names:
-            return "TORCH_NCCL_DUMP_ON_TIMEOUT is off, and the job has no dump pipe: " + ASK_NEXT_TIME
+            off = "TORCH_NCCL_DUMP_ON_TIMEOUT or the recorder itself (TORCH_FR_BUFFER_SIZE) is off"
+            return f"{off}, and the job has no dump pipe: {ASK_NEXT_TIME}"
         return f"no process group's threads are seen in it, and the job has no dump pipe: {ASK_NEXT_TIME}"
 
     def _pipe(self, rank: int) -> Path | None:
@@ -197,6 +198,13 @@ class JobDumps:
                 if rank not in self.job.ranks and rank < world_size and together:
                     found[rank] = entry
         return found
+
+
+def _recorder_off(environ: Mapping[str, str]) -> bool:
+    """Whether a job was started so that its watchdog leaves no dump."""
+    size = environ.get("TORCH_FR_BUFFER_SIZE", environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000"))
+    asked = environ.get("TORCH_NCCL_DUMP_ON_TIMEOUT", "1").lower()
+    return size == "0" or asked in ("0", "false", "n", "no")
 
 
 def _copy_settled(source: Path, target: Path) -> float:

@@ -128,7 +128,6 @@ def test_a_job_that_runs_has_no_culprit(training: Training, tmp_path: Path) -> N
     done = Incident(job, tmp_path / "bundle").run()
 
     assert done.notice.startswith("collect: moving")
-    assert done.seconds.looking < 3.0
     assert done.result.diagnosis.culprits == ()
     assert done.result.diagnosis.suspects == ()
 
