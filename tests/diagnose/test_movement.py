@@ -31,7 +31,7 @@ def stacks(lines: dict[int, int | None]) -> dict[int, RankStacks]:
 def test_a_job_moves_where_most_of_what_was_read_moved(
     second: dict[int, int | None], switches: dict[int, float], moving: bool
 ) -> None:
-    """Other lines, or main threads that slept and woke in the same line; one rank that spins is not enough."""
+    """Other lines, or main threads that slept and woke in one line; one rank that spins is not enough."""
     assert movement(stacks({0: 7, 1: 7, 2: 7, 3: 7}), stacks(second), switches).moving is moving
 
 
