@@ -129,7 +129,7 @@ class StreamSet:
             return True
         rank = left[0]
         table, at = self._evidence.tables[rank], int(self[rank].at[first])
-        if any(self._is_whole(left, number) for number in np.unique(table.group).tolist()):
+        if any(self._is_whole(left, number, first) for number in np.unique(table.group).tolist()):
             return False
         usual = int(self[stayed[0]].tokens[first])
         concerned = [int(table.group[at]), *self._group_of(rank, usual)]
@@ -139,11 +139,11 @@ class StreamSet:
         )
         return outvoted or bool(table.p2p[at]) or self._did_before(rank, first, usual)
 
-    def _is_whole(self, left: Sequence[int], number: int) -> bool:
-        """Whether all members of a group that left dumps are among `left`."""
+    def _is_whole(self, left: Sequence[int], number: int, first: int) -> bool:
+        """Whether all members of a group that came as far as a departure are among `left`."""
         members = self._evidence.groups[number].members
-        known = [member for member in members if member in self._evidence.tables]
-        return len(members) > 1 and bool(known) and set(known) <= set(left)
+        there = {m for m in members if m in self.streams and len(self[m]) > first}
+        return len(members) > 1 and bool(there) and there <= set(left)
 
     def _group_of(self, rank: int, token: int) -> Iterator[int]:
         """The rank's own group that a call of its sisters belongs to."""

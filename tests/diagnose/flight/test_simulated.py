@@ -412,6 +412,34 @@ def test_hunt_long_for_a_convicted_innocent(part: int) -> None:
             set(),
             {"ring": 20},
         ),
+        (
+            "duplicate",
+            Shape(tp=2, dp=2, steps=2, microbatches=3, layers=3, even=True, moody=True),
+            10000723,
+            set(),
+            {"ring": 15},
+        ),
+        (
+            "lost",
+            Shape(tp=2, dp=4, pp=3, steps=2, microbatches=3, layers=3, moody=True, lonely=True),
+            10014540,
+            {8},
+            {"ring": 20},
+        ),
+        (
+            "skip",
+            Shape(tp=2, dp=4, described=False, moody=True, lonely=True),
+            10027856,
+            set(),
+            {"ring": 30},
+        ),
+        (
+            "p2p_missing",
+            Shape(tp=2, dp=3, pp=3, steps=2, microbatches=3, layers=3, described=False, lonely=True),
+            20007188,
+            {6},
+            {"ring": 20},
+        ),
     ],
 )
 def test_incidents_that_once_convicted_an_innocent(

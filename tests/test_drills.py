@@ -1,0 +1,192 @@
+"""Every drill and mode once, for real; the fault is proven by a trace that the harness did not write."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.catalog.find import drill_files, find_drill
+from harness.diagnose.api import diagnose
+from harness.experiment import RunResult
+from harness.model.spec import DrillSpec
+from harness.observe.needs import why_not
+from tests.conftest import Drill
+
+pytestmark = pytest.mark.ranks
+
+ELSEWHERE = {"fr_hang", "control"}
+"""Drills with test files of their own."""
+
+
+def specs() -> list[DrillSpec]:
+    """The built-in drills that are tested here."""
+    return [find_drill(name) for name in sorted(drill_files(())) if name not in ELSEWHERE]
+
+
+MODES = [pytest.param(spec.name, mode, id=f"{spec.name}-{mode}") for spec in specs() for mode in spec.modes]
+
+
+_MADE_BY = re.compile(r"(?:torch_|drill-)(\d+)")
+
+
+def leftovers() -> set[str]:
+    """What ended processes left on this machine: shared memory, named pipes; and cgroups of ours."""
+    places = [*Path("/dev/shm").glob("torch_*"), *Path(tempfile.gettempdir()).glob("drill-*")]
+    groups = [p for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory") for p in Path(root).glob("drill-*")]
+    gone = [p for p in places if (made := _MADE_BY.match(p.name)) and not psutil.pid_exists(int(made[1]))]
+    return {str(p) for p in (*gone, *(g for g in groups if g.name.startswith(f"drill-{os.getpid()}-")))}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    before = leftovers()
+    yield
+    assert not leftovers() - before
+
+
+def exit_of(run: RunResult, rank: int) -> dict[str, object]:
+    """How a rank of attempt 0 ended, as torch's agent saw it."""
+    record = json.loads((run.bundle / "launcher.json").read_text())
+    found: dict[str, object] = next(e for e in record["attempts"][0]["exits"] if e["rank"] == rank)
+    return found
+
+
+def stack_of(run: RunResult, rank: int) -> str:
+    """All that py-spy saw of a rank."""
+    return (run.bundle / "stacks" / "attempt_0" / "0" / f"rank_{rank}.json").read_text()
+
+
+def log_of(run: RunResult, rank: int) -> str:
+    """A rank's standard error."""
+    (path,) = (run.bundle / "logs").glob(f"*/attempt_0/{rank}/stderr.log")
+    return path.read_text()
+
+
+TRACES: dict[str, Callable[[RunResult], bool]] = {
+    "killed_rank-sigkill": lambda run: exit_of(run, 5)["signal"] == "SIGKILL",
+    "killed_rank-segfault": lambda run: exit_of(run, 5)["signal"] == "SIGSEGV",
+    "killed_rank-exception": lambda run: "CorruptShard" in log_of(run, 5),
+    "killed_rank-exit0": lambda run: exit_of(run, 5)["code"] in (0, None),
+    "killed_rank-oom": lambda run: "Killed process" in (run.bundle / "kernel.log").read_text(),
+    "killed_rank-restart": lambda run: exit_of(run, 5)["signal"] == "SIGKILL",
+    "frozen_rank-sigstop": lambda run: '"stopped"' in stack_of(run, 5),
+    "item_stall-item": lambda run: ".item()" in stack_of(run, 5),
+    "dataloader_stall-read": lambda run: "_read_shard" in stack_of(run, 5),
+    "lock_stall-cycle": lambda run: "metrics-writer" in stack_of(run, 5),
+    "lock_stall-logging": lambda run: "_StuckHandler.emit" in stack_of(run, 5),
+    "lock_stall-gil": lambda run: '"owns_gil": true' in stack_of(run, 5).replace('":true', '": true'),
+    "init_stuck-absent": lambda run: "_prepare_shards" in stack_of(run, 5),
+    "init_stuck-store": lambda run: "store" in stack_of(run, 5),
+    "teardown-late": lambda run: "_upload_report" in stack_of(run, 5),
+    "branch-bad_sample": lambda run: "_check_batch" in str(run.result.diagnosis.where.frames.get(5)),
+    "external-cancel": lambda run: "CANCELLED" in (run.bundle / "launcher.log").read_text(),
+}
+"""What the fault itself left behind, apart from the harness's own record of it."""
+
+
+@pytest.mark.parametrize(("name", "mode"), MODES)
+def test_every_drill_and_mode_passes(drill: Drill, tmp_path: Path, name: str, mode: str) -> None:
+    """The right kind and ranks, the fault on record, and the same answer from a copy without the answers."""
+    for need in find_drill(name).modes[mode].needs:
+        if reason := why_not(need):
+            pytest.skip(reason)
+
+    run = drill(name, mode=mode)
+
+    assert run.verdict.verdict.value == "pass", (run.result.diagnosis, run.verdict)
+    trace = TRACES.get(f"{name}-{mode}")
+    assert trace is None or trace(run)
+    copy = tmp_path / "copy"
+    shutil.copytree(
+        run.bundle, copy, ignore=shutil.ignore_patterns("run.json", "injection.jsonl", "events.jsonl")
+    )
+    again = diagnose(copy).diagnosis
+    assert again == run.result.diagnosis
+
+
+@pytest.mark.parametrize("workload", ["ddp", "fsdp"])
+def test_any_fault_in_any_workload(drill: Drill, workload: str) -> None:
+    """The fault names the drill, not the workload that it was armed in."""
+    run = drill("item_stall", f"workload={workload}", culprit="2", nproc="4")
+
+    diagnosis = run.result.diagnosis
+    assert run.verdict.verdict.value == "pass", (diagnosis, run.verdict)
+    assert (diagnosis.culprits, diagnosis.where.site) == ((2,), "item_sync")
+
+
+def test_a_restarted_job_goes_on_where_its_checkpoint_was(drill: Drill) -> None:
+    """Recovery time, the step that it resumed from, and losses that are equal to the last digit."""
+    run = drill("killed_rank", "at=3", mode="restart", nproc="4", culprit="1")
+
+    diagnosis = run.result.diagnosis
+    assert run.verdict.verdict.value == "pass", (diagnosis, run.verdict)
+    assert diagnosis.where.recovered is not None
+    assert diagnosis.where.recovered > 0
+    assert "went on from step 2" in diagnosis.summary
+    assert any("is equal in both attempts" in c.says for c in diagnosis.evidence)
+    losses = [
+        {r["step"]: r["loss"] for r in map(json.loads, path.read_text().splitlines())}
+        for path in (run.bundle / "signals").glob("attempt_*/rank_0.jsonl")
+    ]
+    assert len(losses) == 2
+    assert sorted({*losses[0], *losses[1]}) == list(range(10))
+
+
+@pytest.mark.parametrize("workload", ["collectives", "ddp", "fsdp", "pipeline"])
+def test_a_healthy_workload_is_healthy(drill: Drill, workload: str) -> None:
+    """Nothing broken, checkpoints and loader workers included: nobody is accused."""
+    saves = ["save_every=3"] if workload in ("ddp", "fsdp") else []
+    run = drill("control", "steps=4", f"workload={workload}", "loader_workers=1", *saves, nproc="4")
+
+    assert run.verdict.verdict.value == "pass", (run.result.diagnosis, run.verdict)
+
+
+@pytest.mark.parametrize("mode", ["size", "skip", "extra"])
+def test_debug_level_detail_names_the_same_rank(drill: Drill, tmp_path: Path, mode: str) -> None:
+    """torch's own comparison stops the job before anything hangs; dumps are not even needed."""
+    run = drill("fr_hang", "numel=4096", mode=mode, nproc="4", culprit="2", detail="true")
+
+    assert run.verdict.verdict.value == "pass", (run.result.diagnosis, run.verdict)
+    shutil.rmtree(run.bundle / "flight_recorder")
+    diagnosis = diagnose(run.bundle).diagnosis
+    assert diagnosis.culprits == (2,)
+    assert any("DETAIL" in c.says for c in diagnosis.evidence)
+
+
+@pytest.mark.parametrize("name", ["item_stall", "dataloader_stall", "lock_stall"])
+def test_stacks_alone_convict_a_stalled_rank(drill: Drill, name: str) -> None:
+    """Without any dump the big cluster waits, and the one outside of it is the suspect."""
+    run = drill(name, nproc="4", culprit="1")
+
+    shutil.rmtree(run.bundle / "flight_recorder")
+    diagnosis = diagnose(run.bundle).diagnosis
+    assert diagnosis.culprits == (1,), diagnosis
+    assert diagnosis.where.site == run.result.diagnosis.where.site
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("culprit", range(8))
+@pytest.mark.parametrize(("name", "mode"), MODES)
+def test_every_culprit(drill: Drill, name: str, mode: str, culprit: int) -> None:
+    """Whichever rank it is, that one and nobody else."""
+    spec = find_drill(name)
+    if any(why_not(need) for need in spec.modes[mode].needs):
+        pytest.skip("not permitted on this machine")
+    run = drill(name, mode=mode, **({"culprit": str(culprit)} if spec.culprit else {}))
+
+    assert run.verdict.verdict.value == "pass", (run.result.diagnosis, run.verdict)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("workload", ["collectives", "ddp", "fsdp", "pipeline"])
+def test_fifty_healthy_runs(drill: Drill, workload: str) -> None:
+    """Healthy every time."""
+    for _ in range(50):
+        run = drill("control", "steps=4", f"workload={workload}")
+        assert run.verdict.verdict.value == "pass", (run.result.diagnosis, run.verdict)
