@@ -34,11 +34,12 @@ from harness.observe.collect import Collector
 from harness.observe.needs import MemoryCgroup, why_not
 from harness.observe.processes import kill_tree
 from harness.observe.watch import POLL_S, Notice, Watch
+from harness.trace import find_trace
 
 LAUNCHER_START_LIMIT_S = 120.0
 STOP_LIMIT_S = 4.0
-FINISH_LIMIT_S = 10.0
-"""How long torch's agent may take to conclude after its last rank finished."""
+CONCLUDES_S = {"finished": 10.0, "exit": 3.0}
+"""How long torch's agent may take to conclude by itself, after its last rank finished or one failed."""
 
 Progress = Callable[[str, str], None]
 """Called with a phase's name and a detail for people."""
@@ -157,8 +158,9 @@ class Experiment:
             notices.append(notice)
             if notice.kind != "exit" or self._agent is None:
                 break
-        if notice.kind == "finished" and self._agent is not None:
-            ended = wait_for_end(self.client, self._agent, FINISH_LIMIT_S)
+        if notice.kind in CONCLUDES_S and self._agent is not None:
+            # After a failure torch's agent stops the rest and says in its own words what it saw.
+            ended = wait_for_end(self.client, self._agent, CONCLUDES_S[notice.kind])
             self._agent = self._agent if ended is None else None
         self._writer.phase("collected")
         return next((n for n in notices if n.trouble), notice)
@@ -328,6 +330,7 @@ class Experiment:
             injections,
             self._lacking(),
             seconds.fault_to_diagnosis,
+            self._trace(),
         )
         verdict = judge(result.diagnosis, self.plan.expectation, observed)
         self._writer.save(self._writer.layout.verdict, verdict)
@@ -342,6 +345,11 @@ class Experiment:
             f"{notice.kind}: {notice.detail}",
             steps,
         )
+
+    def _trace(self) -> str | None:
+        """What the fault left behind itself."""
+        with DIAGNOSING:
+            return find_trace(self._writer.layout, self.plan.expectation.trace, self.plan.culprits)
 
     def _lacking(self) -> tuple[str, ...]:
         """Required evidence that is not in the bundle, by kind and rank."""

@@ -13,13 +13,17 @@ from harness.model.verdict import CHECKS, Check, Outcome, Verdict
 
 @dataclass(frozen=True)
 class Observed:
-    """What the harness itself did and saw. `lacking`: required evidence that is not there."""
+    """What the harness itself did and saw. `lacking`: required evidence that is not there.
+
+    `trace`: what the fault itself left behind, in words; None where it was not found.
+    """
 
     notice: str | None
     injected: tuple[int, ...]
     injections: tuple[Injection, ...]
     lacking: tuple[str, ...] = ()
     fault_to_diagnosis_s: float | None = None
+    trace: str | None = None
 
 
 def judge(diagnosis: Diagnosis, expected: Expectation, observed: Observed) -> Verdict:
@@ -60,9 +64,15 @@ def _fired(expected: Expectation, observed: Observed) -> Check:
     fired = {i.rank for i in events if i.rank is not None}
     if not expected.fault:
         return Check(None, None, _ranks(fired))
+    ok, wanted, found = fired >= set(observed.injected), _ranks(observed.injected), _ranks(fired)
     if not observed.injected:
-        return Check(bool(events), "a fault of the whole job", events[0].fault if events else "none")
-    return Check(fired >= set(observed.injected), _ranks(observed.injected), _ranks(fired))
+        ok, wanted = bool(events), "a fault of the whole job"
+        found = events[0].fault if events else "none"
+    if expected.trace is not None:
+        ok = ok and observed.trace is not None
+        wanted = f"{wanted}, and a trace of it: {' '.join(expected.trace)}"
+        found = f"{found}, {observed.trace or 'no trace'}"
+    return Check(ok, wanted, found)
 
 
 def _noticed(expected: Expectation, observed: Observed) -> Check:

@@ -31,6 +31,28 @@ class ExpectFile(_Strict):
     offsets: tuple[int, ...] = ()
 
 
+class TraceFile(_Strict):
+    """What the fault itself leaves behind, beside the harness's own record; exactly one of these.
+
+    `exit`: signal or code of the culprit; `state`: its state in /proc; `stack`: a function in its stacks;
+    `record`: odd, its recorded collectives differ; `log`, `launcher`, `kernel`: words in those logs.
+    """
+
+    exit: str | None = None
+    state: str | None = None
+    stack: str | None = None
+    record: Literal["odd"] | None = None
+    log: str | None = None
+    launcher: str | None = None
+    kernel: str | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> "TraceFile":
+        if len(self.model_fields_set) != 1:
+            raise ValueError(f"give exactly one of {', '.join(type(self).model_fields)}")
+        return self
+
+
 class ParameterFile(_Strict):
     """One parameter of the drill's script."""
 
@@ -50,6 +72,7 @@ class ModeFile(_Strict):
     tie: ExpectFile | None = None
     detail: ExpectFile | None = None
     evidence: dict[Evidence, Literal["all", "victims"]] = {}
+    trace: TraceFile | None = None
     parameters: dict[Name, bool | int | float | str] = {}
     max_restarts: Annotated[int, Field(ge=0)] = 0
     outside: Literal["sigterm", "cancel", "hangup"] | None = None
@@ -126,6 +149,7 @@ def _keys_at(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, .
         "expect": ExpectFile,
         "tie": ExpectFile,
         "detail": ExpectFile,
+        "trace": TraceFile,
     }
     for part in loc:
         model = nested.get(str(part), model)
@@ -175,10 +199,16 @@ def _expectation(expect: ExpectFile, mode: ModeFile, drill: DrillFile) -> Expect
         signal=expect.signal,
         recovered=expect.recovered,
         offsets=expect.offsets,
+        trace=_trace(mode.trace),
         evidence=tuple(f"{what}:{whose}" for what, whose in mode.evidence.items()),
         within_s=drill.within_s,
         fault=expect.kind is not Kind.HEALTHY,
     )
+
+
+def _trace(trace: TraceFile | None) -> tuple[str, str] | None:
+    """Which kind of trace and its value."""
+    return next(iter(trace.model_dump(exclude_none=True).items())) if trace else None
 
 
 def _parameter(name: str, read: ParameterFile) -> Parameter:

@@ -12,6 +12,7 @@ from harness.diagnose.flight.room import FlightResult, analyse_dumps
 from harness.diagnose.flight.sources import DumpSource, find_dumps
 from harness.diagnose.hardware.kernel import KernelEvent, read_kernel_log
 from harness.diagnose.launcher.exits import Exits, last_exits
+from harness.diagnose.launcher.torchrun_log import read_torchrun_log
 from harness.diagnose.logs.events import LogEvent, read_cancellations, read_rank_logs
 from harness.diagnose.movement import MOVING, stood_s
 from harness.diagnose.nodes import Node, merge_nodes, node_names
@@ -108,7 +109,7 @@ def _read_bundle(root: Path, name: str) -> Node:
     """Read a bundle but for its dumps. The spec and the injection record stay closed."""
     reader = BundleReader.at(root)
     manifest = reader.manifest()
-    record = reader.launcher()
+    record = reader.launcher() or read_torchrun_log(reader.layout.launcher_log, reader.layout.logs)
     exits = last_exits(record)
     rank_map = reader.rank_map()
     attempt = exits.attempt.attempt if exits else max(reader.attempts(), default=_newest(rank_map))

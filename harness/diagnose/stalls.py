@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.stacks.samples import Frame
-from harness.diagnose.stacks.sites import Position, position, stall_site
+from harness.diagnose.stacks.sites import NOT_RUNNING, Position, position, stall_site
 from harness.model.diagnosis import Citation, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -71,20 +71,20 @@ def is_away(rank: int, gathered: Gathered) -> bool:
     own = gathered.stacks[rank].own if rank in gathered.stacks else None
     if own is None:
         return False
-    return own.state == "stopped" or (bool(own.main) and position(own.main).doing == "code")
+    return own.state in NOT_RUNNING or (bool(own.main) and position(own.main).doing == "code")
 
 
 def is_communicating(rank: int, gathered: Gathered) -> bool:
     """Whether a rank was sampled alive inside a collective."""
     own = gathered.stacks[rank].own if rank in gathered.stacks else None
-    if own is None or own.state == "stopped":
+    if own is None or own.state in NOT_RUNNING:
         return False
     return bool(own.main) and position(own.main).doing == "communication"
 
 
 def _is_waiting(rank: int, gathered: Gathered) -> bool:
     own = gathered.stacks[rank].own if rank in gathered.stacks else None
-    if own is None or own.state == "stopped":
+    if own is None or own.state in NOT_RUNNING:
         return False
     return bool(own.main) and position(own.main).doing != "code"
 
@@ -153,13 +153,17 @@ def _described(finding: Finding, ranks: Sequence[int], gathered: Gathered) -> Fi
     for rank in ranks:
         stacks = gathered.stacks.get(rank)
         own = stacks.own if stacks else None
-        if stacks is None or own is None or not (own.main or own.state == "stopped"):
+        if stacks is None or own is None or not (own.main or own.state in NOT_RUNNING):
             continue
         site = stall_site(own)
         where = dataclasses.replace(where, site=where.site or site)
         if site == "stopped":
             summary = f"rank {rank} {_SITE_WORDS[site]}"
-            cited.append(cite_stack(gathered, rank, "process state: stopped"))
+            cited.append(cite_stack(gathered, rank, f"process state: {own.state}"))
+            continue
+        if not own.main:
+            summary = f"{summary}; rank {rank}'s process is in state {own.state}"
+            cited.append(cite_stack(gathered, rank, f"process state: {own.state}"))
             continue
         here = position(own.main)
         place = here.frame or own.main[0]

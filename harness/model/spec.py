@@ -26,6 +26,7 @@ class Parameter:
 class Expectation:
     """What must be diagnosed. `accused` is culprits, suspects or nobody; `ranks` whom, once planned.
 
+    `trace`: what the fault itself leaves behind, apart from the harness's record of it (`harness.trace`).
     `offsets`: who else is a suspect, counted from the culprit, or back from it where those are outside.
     """
 
@@ -37,6 +38,7 @@ class Expectation:
     signal: str | None = None
     recovered: bool = False
     offsets: tuple[int, ...] = ()
+    trace: tuple[str, str] | None = None
     evidence: tuple[str, ...] = ()
     within_s: float | None = None
     fault: bool = True

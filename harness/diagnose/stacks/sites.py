@@ -48,12 +48,21 @@ def _communicates(frame: Frame) -> bool:
     return "torch/distributed/" in file or "torch/nn/parallel/" in file
 
 
+STOPPED = frozenset(("stopped", "tracing-stop"))
+"""SIGSTOP, or a debugger that holds the process."""
+
+NOT_RUNNING = STOPPED | {"disk-sleep", "zombie"}
+"""States of a process that will not arrive by itself; "disk-sleep" is uninterruptible, inside the kernel."""
+
+
 def stall_site(process: ProcessStacks) -> str:
     """In what a stalled process sits: one of DIAGNOSIS's words for `rank_stalled`."""
-    if process.state == "stopped":
+    if process.state in STOPPED:
         return "stopped"
     if process.main_keeps_gil and process.state == "sleeping":
         return "gil"
+    if process.state == "disk-sleep":
+        return "io"
     return _site_in(process.main) or "user_code"
 
 
