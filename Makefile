@@ -14,7 +14,7 @@ drill: $(BIN)/drill
 	$(BIN)/drill run fr_hang --culprit 5
 
 test: $(BIN)/drill
-	$(BIN)/python -m pytest -m 'not sweep'
+	$(BIN)/python -m pytest -m 'not sweep' -n 2 --dist worksteal
 
 sweep: $(BIN)/drill
 	$(BIN)/python -m pytest -m sweep --timeout 600

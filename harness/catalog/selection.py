@@ -135,7 +135,8 @@ def _variants(spec: DrillSpec, selection: Selection, sources: Sources) -> Iterat
     modes = [sources.flags["mode"]] if "mode" in sources.flags else list(spec.modes)
     fixed = "culprit" in sources.flags or not spec.culprit
     for mode in modes:
-        for rank in [None] if fixed else range(nproc):
+        nobody = mode in spec.modes and spec.modes[mode].expect.accused == "nobody"
+        for rank in [None] if fixed or nobody else range(nproc):
             swept = _with_flags(sources, mode=mode)
             yield swept if rank is None else _with_flags(swept, culprit=str(rank))
 
