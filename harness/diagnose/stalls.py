@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.stacks.samples import Frame
-from harness.diagnose.stacks.sites import NOT_RUNNING, Position, position, stall_site
+from harness.diagnose.stacks.sites import NOT_RUNNING, Position, is_own, position, stall_site
 from harness.model.diagnosis import Citation, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -189,9 +189,12 @@ def _frames_of(ranks: Sequence[int], gathered: Gathered) -> dict[int, tuple[str,
 
 
 def frames_text(frames: Sequence[Frame]) -> tuple[str, ...]:
-    """Frames from the innermost out to the script."""
+    """The library's function that the innermost own code called, if any, and own code out to the script."""
     script = next((i for i, f in enumerate(frames) if f.name == "<module>"), len(frames))
-    return tuple(str(frame) for frame in frames[: script + 1])
+    shown = frames[: script + 1]
+    at = next((i for i, f in enumerate(shown) if is_own(f)), 0)
+    called = [f for f in shown[:at] if not f.function.endswith("wrapper")][-1:]
+    return tuple(str(frame) for frame in (*called, *shown[at:]))
 
 
 def cite_stack(gathered: Gathered, rank: int, says: str) -> Citation:

@@ -174,8 +174,9 @@ def _stacks(result: Result) -> RenderableType | None:
     if not columns:
         return None
     table = plain_table(gap=3)
-    for rank, _ in columns:
-        how = "at the call" if rank in recorded else "sampled"
+    for rank, frames in columns:
+        sampled = recorded.get(rank, frames) == result.stacks.get(rank)
+        how = "sampled" if sampled else "at the call"
         table.add_column(f"stack of rank {rank} ({how})", overflow="ellipsis", no_wrap=True)
     for line in range(max(min(MAX_FRAMES, len(frames)) for _, frames in columns)):
         table.add_row(*(f[line] if line < len(f) else "" for _, f in columns))

@@ -27,7 +27,7 @@ class Position:
 
 def position(frames: Sequence[Frame]) -> Position:
     """Where a main thread is. `frames` are innermost first."""
-    at = next((i for i, f in enumerate(frames) if _is_own(f)), len(frames))
+    at = next((i for i, f in enumerate(frames) if is_own(f)), len(frames))
     own = frames[at] if at < len(frames) else None
     within = frames[:at]
     names = {f.function for f in within}
@@ -72,12 +72,12 @@ def _site_in(frames: Sequence[Frame]) -> str | None:
         for site, shows in _SITES:
             if shows(frame):
                 return site
-        if _is_own(frame) and not _is_handler(frame):
+        if is_own(frame) and not _is_handler(frame):
             return _site_of_source(frame.source)
     return None
 
 
-def _is_own(frame: Frame) -> bool:
+def is_own(frame: Frame) -> bool:
     """Whether a frame is of the user's code: neither torch, nor Python's library, nor a hook of theirs."""
     file = frame.filename.replace("\\", "/")
     return is_own_code(file) and frame.function not in _HOOKS and not _STANDARD_LIBRARY.search(file)
