@@ -31,6 +31,7 @@ check: lint types test
 bench: $(BIN)/drill
 	$(BIN)/python benchmarks/spine.py
 	$(BIN)/python benchmarks/flight.py
+	$(BIN)/python benchmarks/collect.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
