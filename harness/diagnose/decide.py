@@ -15,6 +15,7 @@ from harness.diagnose.gathered import Gathered
 from harness.diagnose.launcher.exits import exit_text
 from harness.diagnose.logs.detail import cite_detail, detail_finding
 from harness.diagnose.pipeline import aborted_receiver, broken_chain
+from harness.diagnose.snapshots import running, while_it_may_yet_move
 from harness.diagnose.stacks.sites import position
 from harness.diagnose.stalls import cite_stack, is_communicating, stall, stall_by_stacks
 from harness.model.diagnosis import Citation, RuledOut
@@ -46,8 +47,9 @@ def decide(gathered: Gathered) -> Finding:
         _never_joined,
         stuck_in_shutdown,
         stall,
-        stall_by_stacks,
+        lambda g: while_it_may_yet_move(stall_by_stacks(g), g),
         _healthy,
+        running,
         broken_chain,
         aborted_receiver,
         _fabric_by_stacks,
@@ -241,7 +243,7 @@ def _with_step(finding: Finding, gathered: Gathered) -> Finding:
     for rank in finding.victims or finding.suspects:
         issued = gathered.flight.issued_at(rank, finding.where)
         progress = gathered.progress.get(rank)
-        if issued is None or not gathered.ranks:
+        if issued is None or not gathered.ranks or not gathered.records_steps:
             continue
         step = progress.step_at(issued) if progress else 0
         return dataclasses.replace(finding, where=dataclasses.replace(finding.where, step=step))
