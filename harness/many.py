@@ -23,6 +23,8 @@ from harness.model.verdict import Outcome
 STOP_LIMIT_S = 15.0
 """How long interrupted runs may take to stop their ranks; then the launchers' end stops them."""
 
+WAKE_S = 0.2
+
 INTERNAL = 5
 CANNOT_WRITE = 4
 _CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INCONCLUSIVE: 3}
@@ -126,8 +128,10 @@ class _Crew:
         while not self._stop.is_set() and (self._busy or self._waiting):
             while self._waiting and self._idle and not self._stop.is_set():
                 self._start(*self._waiting.popleft())
-            if self._busy and (ended := self._ended.get()) is not None:
-                self._finish(*ended)
+            # Never blocks for long: a signal that comes just before a blocking call is seen only after it.
+            with suppress(Empty):
+                if self._busy and (ended := self._ended.get(timeout=WAKE_S)) is not None:
+                    self._finish(*ended)
 
     def _end(self) -> None:
         """Whatever ends us early: the threads stop their ranks before their launchers go."""

@@ -173,6 +173,14 @@ def test_stacks_alone_convict_a_stalled_rank(drill: Drill, name: str) -> None:
     assert diagnosis.where.site == run.result.diagnosis.where.site
 
 
+def test_a_stalled_loaders_worker_is_cited(drill: Drill) -> None:
+    """The worker's own stack, with the line that it blocks in, and the category of the desk it lands on."""
+    diagnosis = drill("dataloader_stall", nproc="4", culprit="1").result.diagnosis
+
+    assert diagnosis.category.value == "data_loading_stall"
+    assert any("child process" in c.says and "os.read(fd, 1)" in c.says for c in diagnosis.evidence)
+
+
 def test_torchruns_own_words_stand_in_for_ours(drill: Drill) -> None:
     """Without launcher.json the failure block and the error files still convict who raised."""
     run = drill("killed_rank", mode="exception", nproc="4", culprit="1")
@@ -180,6 +188,17 @@ def test_torchruns_own_words_stand_in_for_ours(drill: Drill) -> None:
     (run.bundle / "launcher.json").unlink()
     diagnosis = diagnose(run.bundle).diagnosis
     assert (diagnosis.kind, diagnosis.culprits) == (run.result.diagnosis.kind, (1,)), diagnosis
+
+
+def test_ranks_that_ended_meanwhile_are_not_accused(drill: Drill, tmp_path: Path) -> None:
+    """A zombie has lost its peers; it is not one who does not arrive."""
+    run = drill("p2p", mode="size")
+    for path in (run.bundle / "stacks" / "attempt_0" / "0").glob("*.json"):
+        document = json.loads(path.read_text())
+        document[0].update(state="zombie", threads=None, error="the process has ended")
+        path.write_text(json.dumps(document))
+
+    assert diagnose(run.bundle).diagnosis.suspects == run.result.diagnosis.suspects
 
 
 @pytest.mark.sweep

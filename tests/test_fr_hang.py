@@ -187,7 +187,7 @@ def test_timings_and_json(drill: Drill) -> None:
 
     assert isinstance(document, dict)
     assert list(document) == [
-        "schema", "drill", "params", "verdict", "diagnosis", "bundle", "seconds",
+        "schema", "drill", "params", "verdict", "diagnosis", "bundle", "seconds", "error",
     ]  # fmt: skip
     seconds = document["seconds"]
     assert isinstance(seconds, dict)

@@ -51,8 +51,11 @@ def _communicates(frame: Frame) -> bool:
 STOPPED = frozenset(("stopped", "tracing-stop"))
 """SIGSTOP, or a debugger that holds the process."""
 
-NOT_RUNNING = STOPPED | {"disk-sleep", "zombie"}
-"""States of a process that will not arrive by itself; "disk-sleep" is uninterruptible, inside the kernel."""
+NOT_RUNNING = STOPPED | {"disk-sleep"}
+"""States of a live process that will not arrive by itself; "disk-sleep" is uninterruptible, in the kernel.
+
+A zombie has ended: of that the launcher knows more.
+"""
 
 
 def stall_site(process: ProcessStacks) -> str:
