@@ -41,6 +41,13 @@ class Gathered:
     cancelled: tuple[LogEvent, ...] = ()
 
     @property
+    def on_cpus(self) -> bool:
+        """Whether the job is known to compute on CPUs only."""
+        devices = [r.device for r in self.ranks.values() if r.device]
+        backend = self.manifest.backend if self.manifest else None
+        return backend == "gloo" and not any(d.startswith("cuda") for d in devices)
+
+    @property
     def still_moving(self) -> bool:
         """The job moved, or was looked at since its time was up: who computes is no culprit."""
         notice = self.manifest.notice if self.manifest else None

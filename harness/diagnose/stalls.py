@@ -36,7 +36,8 @@ def stall_by_stacks(gathered: Gathered) -> Finding | None:
     """No dumps speak: most ranks wait in one and the same call, and the rest sit in code of their own.
 
     Source: DIAGNOSIS, stacks: the big cluster waits, the small one is the suspect. Convicted are those
-    outside of communication, if more than half of all ranks wait in one place and nobody else is away.
+    outside of communication, if more than half of all ranks wait in one place and nobody else is away. With
+    GPUs a rank that waits on the host for a value may wait for a collective's kernel: it convicts nobody.
     """
     if gathered.still_moving or gathered.flight.graph.heads or len(gathered.stacks) < 3:
         return None
@@ -44,6 +45,9 @@ def stall_by_stacks(gathered: Gathered) -> Finding | None:
     waiting = [r for r in sorted(gathered.stacks) if _is_waiting(r, gathered)]
     places = Counter(_place(_position(rank, gathered)) for rank in waiting)
     if not away or not places or len(away) + len(waiting) < gathered.world_size:
+        return None
+    sites = [stall_site(own) for rank in away if (own := gathered.stacks[rank].own)]
+    if "item_sync" in sites and not gathered.on_cpus:
         return None
     (place, count), *_ = places.most_common()
     if 2 * count <= gathered.world_size or 2 * len(away) >= gathered.world_size:

@@ -29,10 +29,13 @@ class _Call:
 def detail_finding(logs: Sequence[LogEvent], world_size: int) -> Finding | None:
     """The odd rank by majority over one sequence number, or the two sides as suspects.
 
-    Ranks in the messages are taken as global: only reports of the default group are (its size is the
-    world's). Equal fingerprints are the wrapper's own false alarm and count for nothing.
+    Ranks in a message count inside its group, and its teller comes first: where that is not the teller's
+    global rank, the message is of a smaller group and names nobody. Equal fingerprints are the wrapper's own
+    false alarm and count for nothing.
     """
     reports = [event for event in logs if event.kind == "detail"]
+    if any(not _speaks_globally(event) for event in reports):
+        return None
     calls: dict[int, _Call] = {}
     seqs: Counter[int] = Counter()
     for event in reports:
@@ -70,6 +73,11 @@ def detail_finding(logs: Sequence[LogEvent], world_size: int) -> Finding | None:
         ),
         evidence=tuple(cite_detail(event) for event in reports[:3]),
     )
+
+
+def _speaks_globally(event: LogEvent) -> bool:
+    found = _FINGERPRINT.search(event.text)
+    return found is None or int(found[1]) == event.rank
 
 
 def cite_detail(event: LogEvent) -> Citation:

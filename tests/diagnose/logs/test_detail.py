@@ -61,3 +61,10 @@ def test_two_sequence_numbers_are_not_compared() -> None:
     ]
 
     assert detail_finding(logs, 4) is None
+
+
+def test_a_smaller_group_names_nobody() -> None:
+    """Ranks inside a group are not global ranks: the tellers say which it is."""
+    logs = [report(4 + rank, (rank, *USUAL), (2, "BROADCAST", "4", "Float")) for rank in (0, 1, 3)]
+
+    assert detail_finding(logs, 8) is None
