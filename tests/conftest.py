@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +41,12 @@ def survivors(tag: str, limit_s: float = 2.0) -> list[psutil.Process]:
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.02)
+
+
+def heed_signals() -> None:
+    """For `preexec_fn`: a shell's background jobs ignore Ctrl-C, nohup ignores SIGHUP, and hand that down."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import survivors, tagged
+from tests.conftest import heed_signals, survivors, tagged
 
 DRILL = (sys.executable, "-m", "harness.cli")
 
@@ -146,8 +146,7 @@ def _start(tmp_path: Path, *args: str) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A shell's background jobs ignore Ctrl-C, and hand that down.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_signals,
     )
 
 

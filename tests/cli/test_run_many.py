@@ -11,7 +11,7 @@ import pytest
 from junitparser import Error, Failure, JUnitXml
 
 from harness.many import worst
-from tests.conftest import survivors
+from tests.conftest import heed_signals, survivors
 
 DRILL = (sys.executable, "-m", "harness.cli")
 
@@ -126,7 +126,7 @@ def test_nothing_outlives_an_interrupt(tmp_path: Path, tag: str, signum: signal.
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_signals,
     )
     deadline = time.monotonic() + 60
     while len(list(tmp_path.glob("runs/2*/signals/attempt_0/rank_1.jsonl"))) < 2:
