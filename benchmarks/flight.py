@@ -13,7 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 DRILL = (sys.executable, "-m", "harness.cli", "diagnose")
 STOCK = (sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace")
@@ -90,16 +93,27 @@ def timed(command: tuple[str, ...]) -> tuple[float, str]:
 
 
 def peak(command: tuple[str, ...]) -> tuple[float, float, str]:
-    """Seconds, peak memory of the whole tree's largest process in GiB, and output."""
-    code = (
-        "import resource, subprocess, sys; d = subprocess.run(sys.argv[1:], capture_output=True, text=True);"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); print(d.stdout + d.stderr)"
-    )
+    """Seconds, peak memory of all processes together in GiB (proportional set size), and output."""
     start = time.perf_counter()
-    done = subprocess.run((sys.executable, "-c", code, *command), capture_output=True, text=True)
-    seconds = time.perf_counter() - start
-    kib, _, said = done.stdout.partition("\n")
-    return seconds, int(kib) / (1 << 20), said
+    most = 0
+    with tempfile.TemporaryFile("w+") as out:
+        process = psutil.Popen(command, stdout=out, stderr=out, text=True)
+        while process.poll() is None:
+            most = max(most, _pss_bytes(process))
+            time.sleep(0.05)
+        seconds = time.perf_counter() - start
+        out.seek(0)
+        return seconds, most / (1 << 30), out.read()
+
+
+def _pss_bytes(root: psutil.Process) -> int:
+    """Memory of a process and all its children, shared pages counted once."""
+    total = 0
+    with suppress(psutil.Error):
+        for process in (root, *root.children(recursive=True)):
+            with suppress(psutil.Error):
+                total += process.memory_full_info().pss
+    return total
 
 
 def main() -> None:
@@ -107,7 +121,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only 128 ranks x 2000 entries")
     quick = parser.parse_args().quick
     work = Path(tempfile.mkdtemp(prefix="drill-bench-"))
-    print("| ranks x entries | seconds | peak GiB (largest process) | right? |\n|---|---|---|---|")
+    print("| ranks x entries | seconds | peak GiB (all processes) | right? |\n|---|---|---|---|")
     folder = work / "d128"
     write(folder, 128, 2000)
     ours = []
