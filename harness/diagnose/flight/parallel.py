@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from multiprocessing import get_context
 from harness.diagnose.flight.intern import Interner
 from harness.diagnose.flight.load import NotADump, load_dump
 from harness.diagnose.flight.sources import DumpSource
-from harness.diagnose.flight.table import MAX_RANK, RankTable, build_table
+from harness.diagnose.flight.table import MAX_RANK, RankTable, build_table, stated_members
 
 PARALLEL_FROM_BYTES = 8 << 20
 """Below this much, starting processes costs more than it saves."""
@@ -102,9 +103,30 @@ def _load(sources: Sequence[DumpSource], on_progress: OnProgress) -> Loaded:
 
 
 def _rank_from_content(dump: dict[str, object]) -> int | None:
-    """A rank that the dump itself states; newer formats and other tools write one."""
+    """The rank that a dump states, or the only one that is in all the groups of its pg_config.
+
+    Newer formats and other tools write a rank. A process lists the groups that it belongs to: a tensor and a
+    data parallel group have one rank in common. Its sends and receives say which of a group's members it is.
+    """
     rank = dump.get("rank", dump.get("global_rank"))
-    return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+    if isinstance(rank, int) and not isinstance(rank, bool):
+        return rank
+    groups = stated_members(dump.get("pg_config"))
+    common = set.intersection(*map(set, groups.values())) if groups else set()
+    if len(common) == 1:
+        return common.pop()
+    entries = dump.get("entries")
+    for entry in entries if isinstance(entries, list) else ():
+        found = _PEERS.search(str(entry.get("profiling_name"))) if isinstance(entry, dict) else None
+        group = entry.get("process_group") if found else None
+        members = groups.get((str(group[0]), str(group[-1])), ()) if isinstance(group, (list, tuple)) else ()
+        if found and int(found[1]) < len(members):
+            return members[int(found[1])]
+    return None
+
+
+_PEERS = re.compile(r":(?:send|recv) (\d+)(?:->|<-)\d+$")
+"""Ranks inside the group, one's own first."""
 
 
 def _one_a_rank(tables: Sequence[RankTable], complaints: list[str]) -> list[RankTable]:

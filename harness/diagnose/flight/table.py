@@ -137,7 +137,7 @@ def _build(
         completed_ns=_ints(columns["time_discovered_completed_ns"], np.int64),
         retired=np.array([bool(flag) for flag in columns["retired"]], dtype=np.bool_),
         status=_status(dump.get("pg_status")),
-        members=_members(dump.get("pg_config")),
+        members=stated_members(dump.get("pg_config")),
         written_s=written_s,
     )
     if len(table) > 1 and (np.diff(table.record) < 0).any():
@@ -224,7 +224,7 @@ def _status(value: object) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _members(value: object) -> dict[tuple[str, str], tuple[int, ...]]:
+def stated_members(value: object) -> dict[tuple[str, str], tuple[int, ...]]:
     """pg_config: (name, description) -> global ranks. gloo's broken entries have no ranks or no name."""
     if not isinstance(value, dict):
         return {}

@@ -7,12 +7,14 @@ import os
 import pickle
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.diagnose.api import diagnose
 from harness.diagnose.flight.load import NotADump, load_dump
+from harness.diagnose.flight.room import analyse_dumps
 from harness.diagnose.flight.sources import find_dumps, rank_from_name
 from harness.model.errors import PrerequisiteError
 from harness.model.kinds import Kind
@@ -242,3 +244,21 @@ def test_find_dumps_is_in_a_fixed_order(tmp_path: Path) -> None:
     scenario().write(tmp_path)
     names = [source.name for source in find_dumps([tmp_path])[0]]
     assert names == sorted(names)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [Shape(tp=2, dp=4), Shape(tp=2, dp=2, pp=2), Shape(dp=3, pp=3)],
+    ids=["tp2dp4", "tp2dp2pp2", "dp3pp3"],
+)
+def test_dumps_without_a_rank_in_their_name(shape: Shape) -> None:
+    """The groups that a process belongs to, and its sends, say which rank it is."""
+    incident = Scenario("size", shape, 3)
+    sources = incident.sources()
+    named = analyse_dumps(sources, world_size=shape.world)
+    nameless = [replace(s, name=f"host-{chr(97 + i)}.pkl", rank=None) for i, s in enumerate(sources)]
+
+    found = analyse_dumps(nameless, world_size=shape.world)
+
+    assert set(found.evidence.tables) == set(named.evidence.tables)
+    assert found.findings[0].culprits == named.findings[0].culprits == (incident.culprit,)
