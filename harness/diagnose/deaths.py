@@ -31,6 +31,9 @@ def own_death(gathered: Gathered, diverged: bool) -> Finding | None:
         if exit_.signal == "SIGABRT" and diverged:
             continue
         explained = exception_of(exit_, gathered) is not None
+        if exit_.code is not None and exit_.code > 0 and not explained and not gathered.has_logs:
+            # An exception that nobody can read: it may be of lost communication.
+            continue
         if explained or _first_of_all(exit_, exits):
             return _death(exit_, gathered)
     return None

@@ -39,6 +39,7 @@ class Gathered:
     kernel: tuple[KernelEvent, ...] = ()
     resumed: Mapping[int, Progress] = field(default_factory=dict)
     cancelled: tuple[LogEvent, ...] = ()
+    has_logs: bool = True
 
     @property
     def on_cpus(self) -> bool:
@@ -135,6 +136,7 @@ def _read_bundle(root: Path, name: str) -> Node:
         exits=exits,
         launcher_error=record.error if record else None,
         logs=logs,
+        has_logs=bool(log_folders),
         progress=read_progress(reader.layout.signals / f"attempt_{attempt}", root),
         key_files=(*(s.file for s in stacks.values()), *(["launcher.json"] if exits else [])),
         complaints=(*reader.complaints, *complaints),

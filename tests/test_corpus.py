@@ -1,0 +1,122 @@
+"""Recorded bundles of real runs: today's diagnoser must still say what was broken, whatever is taken away."""
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.diagnose.api import diagnose
+from harness.model.errors import PrerequisiteError
+
+CORPUS = Path(__file__).parent / "corpus"
+ANSWERS: dict[str, dict[str, object]] = json.loads((CORPUS / "answers.json").read_text())
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    """A recorded bundle, under a name that says nothing."""
+    with tarfile.open(CORPUS / f"{name}.tar.gz") as tar:
+        tar.extractall(folder, filter="data")
+    return folder / "bundle"
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_was_broken_is_still_found(name: str, tmp_path: Path) -> None:
+    """Kind, ranks and site of every recorded incident."""
+    found = diagnose(unpacked(name, tmp_path)).diagnosis
+
+    answer = {
+        "kind": found.kind.value,
+        "culprits": list(found.culprits),
+        "suspects": list(found.suspects),
+        "site": found.where.site,
+    }
+    assert answer == ANSWERS[name], found
+
+
+def _remove(name: str) -> Callable[[Path], None]:
+    def remove(bundle: Path) -> None:
+        path = bundle / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    return remove
+
+
+def _one_dump(rank: int) -> Callable[[Path], None]:
+    return lambda bundle: (bundle / f"flight_recorder/attempt_0/rank_{rank}").unlink(missing_ok=True)
+
+
+def _one_log(rank: int) -> Callable[[Path], None]:
+    return lambda bundle: [shutil.rmtree(path) for path in bundle.glob(f"logs/*/attempt_0/{rank}")] and None
+
+
+def _cut_dumps(bundle: Path) -> None:
+    """The second half of every dump is lost."""
+    for path in (bundle / "flight_recorder" / "attempt_0").glob("rank_*"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+KINDS = (
+    "flight_recorder",
+    "stacks",
+    "logs",
+    "signals",
+    "launcher.json",
+    "launcher.log",
+    "ranks.json",
+    "bundle.json",
+)
+LOSSES: dict[str, Callable[[Path], None]] = {
+    **{name: _remove(name) for name in KINDS},
+    "the culprit's dump": _one_dump(5),
+    "an innocent's dump": _one_dump(0),
+    "half of every dump": _cut_dumps,
+    "the culprit's log": _one_log(5),
+    "an innocent's log": _one_log(0),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ANSWERS)
+def test_whatever_is_lost_no_innocent_is_convicted(name: str, loss: str, tmp_path: Path) -> None:
+    """Less evidence may leave the case open; it never convicts somebody else."""
+    bundle = unpacked(name, tmp_path)
+    LOSSES[loss](bundle)
+
+    guilty = {*ANSWERS[name]["culprits"], *ANSWERS[name]["suspects"]}  # type: ignore[misc]
+    try:
+        found = diagnose(bundle).diagnosis
+    except PrerequisiteError:
+        return
+    assert set(found.culprits) <= guilty, found
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("flight_recorder", "launcher.json"),
+        ("stacks", "flight_recorder"),
+        ("logs", "stacks"),
+        ("ranks.json", "bundle.json"),
+        ("logs", "launcher.json"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ANSWERS)
+def test_two_losses_at_once(name: str, pair: tuple[str, str], tmp_path: Path) -> None:
+    """Nor do two kinds of evidence that are gone."""
+    bundle = unpacked(name, tmp_path)
+    for loss in pair:
+        LOSSES[loss](bundle)
+
+    guilty = {*ANSWERS[name]["culprits"], *ANSWERS[name]["suspects"]}  # type: ignore[misc]
+    try:
+        found = diagnose(bundle).diagnosis
+    except PrerequisiteError:
+        return
+    assert set(found.culprits) <= guilty, found
