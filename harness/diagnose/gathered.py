@@ -12,7 +12,7 @@ from harness.diagnose.flight.room import FlightResult, analyse_dumps
 from harness.diagnose.flight.sources import DumpSource, find_dumps
 from harness.diagnose.hardware.kernel import KernelEvent, read_kernel_log
 from harness.diagnose.launcher.exits import Exits, last_exits
-from harness.diagnose.launcher.torchrun_log import read_torchrun_log
+from harness.diagnose.launcher.torchrun_log import block_events, read_torchrun_log
 from harness.diagnose.logs.events import LogEvent, read_cancellations, read_rank_logs
 from harness.diagnose.movement import MOVING, stood_s
 from harness.diagnose.nodes import Node, merge_nodes, node_names
@@ -127,6 +127,8 @@ def _read_bundle(root: Path, name: str) -> Node:
     log_folders = sorted(reader.layout.logs.glob(f"*/attempt_{attempt}"))
     events = tuple(e for folder in log_folders for e in read_rank_logs(folder, root))
     logs = _by_global_rank(events, ranks, reader.complaints)
+    quoted = block_events(reader.layout.launcher_log, root)
+    logs = (*logs, *(e for e in quoted if e.rank not in {own.rank for own in logs}))
     gathered = Gathered(
         world_size=(manifest.world_size if manifest else 0) or (rank_map.world_size if rank_map else 0),
         manifest=manifest,

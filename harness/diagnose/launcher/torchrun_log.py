@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.diagnose.logs.events import LogEvent, exception_kind
 from harness.model.bundle import Attempt, LauncherRecord, RankExit
 
 MAX_BYTES = 16 << 20
@@ -47,6 +48,29 @@ def read_torchrun_log(path: Path, logs: Path) -> LauncherRecord | None:
     )
     outcome = "stopped" if stopped else "failed"
     return LauncherRecord((attempt,), outcome, stopped[1] if stopped else None)
+
+
+_END_OF_TRACEBACK = re.compile(r"^\s*\[\d+\]:|^[-=]{20,}", re.MULTILINE)
+
+
+def block_events(path: Path, root: Path) -> tuple[LogEvent, ...]:
+    """The exceptions that the last block quotes: it is all that is left where ranks' own logs are lost."""
+    text = _text(path)
+    starts = [found.start() for found in _BLOCK.finditer(text)]
+    events: list[LogEvent] = []
+    for found in _FAILURE.finditer(text, starts[-1]) if starts else ():
+        end = _END_OF_TRACEBACK.search(text, found.end())
+        section = text[found.end() : end.start() if end else len(text)]
+        _, quoted, trace = section.partition("traceback : Traceback")
+        lines = [(i, line.strip()) for i, line in enumerate(trace.splitlines()) if line.strip()]
+        if quoted and lines:
+            before = text.count("\n", 0, found.end()) + section[: -len(trace)].count("\n")
+            at, said = lines[-1]
+            kind = exception_kind(said)
+            events.append(
+                LogEvent(int(found["rank"]), kind, str(path.relative_to(root)), before + at + 1, said[:300])
+            )
+    return tuple(events)
 
 
 def _failures(block: str) -> Iterator[RankExit]:

@@ -41,6 +41,11 @@ class LogEvent:
     text: str
 
 
+def exception_kind(text: str) -> str:
+    """Whether the last line of a traceback speaks of lost communication, or of something else."""
+    return "communication" if _COMMUNICATION.search(text) else "exception"
+
+
 def read_rank_logs(attempt_folder: Path, root: Path) -> tuple[LogEvent, ...]:
     """Events of all ranks in torchrun's layout: ``attempt_<n>/<local_rank>/stderr.log``, one agent."""
     found: list[LogEvent] = []
@@ -79,7 +84,7 @@ def _events(rank: int, name: str, path: Path) -> Iterator[LogEvent]:
         elif in_traceback and text and not text[0].isspace():
             # The first line that is not indented ends a traceback: it is the exception itself.
             in_traceback = False
-            lost = bool(_COMMUNICATION.search(text))
+            lost = exception_kind(text) == "communication"
             lost = lost or (chained and last is not None and last.kind == "communication")
             kind = "communication" if lost else "exception"
             if _DETAIL in text:

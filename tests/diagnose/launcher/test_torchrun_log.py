@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from harness.diagnose.launcher.exits import last_exits
-from harness.diagnose.launcher.torchrun_log import read_torchrun_log
+from harness.diagnose.launcher.torchrun_log import block_events, read_torchrun_log
 
 BLOCK = """\
 W1130 04:18:47.000000 1 site-packages/torch/distributed/elastic/multiprocessing/api.py:871] Sending
@@ -69,3 +69,23 @@ def test_error_files_name_who_raised(tmp_path: Path) -> None:
 def test_nothing_said_is_no_record(tmp_path: Path) -> None:
     """No log, no error files: nothing is made up."""
     assert read_torchrun_log(tmp_path / "launcher.log", tmp_path / "logs") is None
+
+
+RAISED = BLOCK.replace(
+    "  traceback : Signal 9 (SIGKILL) received by PID 105",
+    """  traceback : Traceback (most recent call last):
+    File "train.py", line 3, in main
+      raise CorruptShard("sample 17")
+  job.CorruptShard: sample 17
+""",
+)
+
+
+def test_the_block_quotes_the_exception(tmp_path: Path) -> None:
+    """Where the rank's own log is lost the quoted traceback is what is left, with its line."""
+    (tmp_path / "launcher.log").write_text(RAISED)
+
+    (event,) = block_events(tmp_path / "launcher.log", tmp_path)
+
+    assert (event.rank, event.kind, event.text) == (5, "exception", "job.CorruptShard: sample 17")
+    assert RAISED.splitlines()[event.line - 1].strip() == event.text
