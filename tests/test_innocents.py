@@ -37,10 +37,15 @@ modes:
   size_wrapped: {summary: victims wrap what they lost, expect: {kind: collective_extra}}
   size_logged: {summary: innocents logged a handled error, expect: {kind: collective_extra}}
   skip_last: {summary: all later calls pair, expect: {kind: collective_skipped}}
+  kill_wrapped: {summary: SIGKILL; the others wrap it at once, expect: {kind: rank_exited, how: signal}}
+  watchdog: {summary: the others lose patience in their own words, expect: {kind: rank_stalled}}
+  impatient: {summary: faulthandler ends the others without a word, expect: {kind: rank_stalled}}
+  all_raise: {summary: all raise the same, expect: {kind: software_error, accused: nobody}}
+  requeue: {summary: all leave with one exit code, expect: {kind: rank_exited, accused: nobody}}
 """
 
 SCRIPT = """
-import argparse, logging, os, signal, sys, time
+import argparse, faulthandler, logging, os, signal, sys, time
 import torch, torch.distributed as dist
 from harness.model.ranks import parse_ranks
 from harness.worker import Session
@@ -58,8 +63,9 @@ def tail(x): dist.all_reduce(x)
 
 def act(fault, x):
     fault.fire()
-    if a.mode == "sleep": time.sleep(1000)
-    if a.mode == "kill": os.kill(os.getpid(), 9)
+    if a.mode in ("sleep", "watchdog"): time.sleep(1000)
+    if a.mode == "impatient": faulthandler.cancel_dump_traceback_later(); time.sleep(1000)
+    if a.mode.startswith("kill"): os.kill(os.getpid(), 9)
     if a.mode == "raise": raise Odd("no such shard: 17")
     if a.mode == "closed": raise RuntimeError("upload failed: Broken pipe talking to the object store")
     if a.mode == "exit0": sys.exit(0)
@@ -68,7 +74,7 @@ def act(fault, x):
     if a.mode.startswith("size"): dist.all_reduce(torch.ones(1))
 
 with Session.join(a.backend, 20) as session:
-    fault = session.arm(a.mode, a.culprit, 3)
+    fault = session.arm(a.mode, a.culprit or (), 3)
     if a.mode == "size_logged" and not fault.active:
         try: import flash_attention_that_is_not_there
         except ImportError: logging.exception("going on without")
@@ -79,8 +85,20 @@ with Session.join(a.backend, 20) as session:
             if fault.due(step) and a.mode == "skip_last": fault.fire()
             else: middle(x)
             if fault.due(step) and a.mode != "skip_last": act(fault, x)
+            if step == 3 and a.mode in ("all_raise", "requeue"):
+                fault.fire()
+                if a.mode == "requeue": sys.exit(75)
+                raise Odd(f"rank {session.rank}: loss is nan")
+            if a.mode == "impatient": faulthandler.dump_traceback_later(1, exit=True)
+            if a.mode == "watchdog":
+                work, began = dist.all_reduce(x, async_op=True), time.monotonic()
+                while not work.is_completed():
+                    if time.monotonic() - began > 1: raise TimeoutError("step took longer than 1 s")
+                    time.sleep(0.01)
+                continue
             dist.all_reduce(x)
         except RuntimeError as error:
+            if a.mode == "kill_wrapped": raise TrainingError(f"step {step} failed") from None
             if "wrapped" in a.mode: raise TrainingError(f"step {step} failed") from error
             raise
 """
@@ -107,8 +125,12 @@ def test_incidents_as_users_write_them(mine: Mine, mode: str) -> None:
     """Odd exceptions, wrapped and handled ones, silent exits, stopped ranks: the right rank and kind."""
     run = mine(mode)
 
+    if mode == "impatient":
+        # Their watchdogs leave no dumps: whether the evidence still decides is a matter of luck.
+        assert set(run.result.diagnosis.culprits) <= {2}, run.result.diagnosis
+        return
     assert run.verdict.verdict.value == "pass", (run.result.diagnosis, run.verdict)
-    assert run.result.diagnosis.culprits == (2,)
+    assert run.result.diagnosis.culprits == (() if mode in ("all_raise", "requeue") else (2,))
 
 
 def test_two_that_sleep_are_convicted_together(mine: Mine) -> None:

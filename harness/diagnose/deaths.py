@@ -1,5 +1,8 @@
 """Who died of a cause of its own, weighed against what logs and dumps say of deaths that are symptoms."""
 
+import re
+from collections.abc import Sequence
+
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.hardware.kernel import KernelEvent
 from harness.diagnose.launcher.exits import exit_text
@@ -14,29 +17,105 @@ TOGETHER_S = 0.25
 """Signals this close together are one act: the agent looks every 0.05 s and cannot order them."""
 
 
-def own_death(gathered: Gathered, diverged: bool) -> Finding | None:
-    """The first rank that ended of a cause of its own.
+_GAVE_UP = re.compile(r"time(?:d)?[ -]?out|took longer|deadline exceeded", re.IGNORECASE)
+"""Words of a rank that waited for others and lost its patience."""
 
-    Once anybody has failed, the others lose it: a later end without a cause in its log convicts nobody.
-    An abort without a word is what gloo and NCCL do to victims: it never convicts, and where the
-    streams of collectives `diverged` it is not even a suspicion.
+_ASKED_TO_END = frozenset(("SIGTERM", "SIGHUP", "SIGINT", "SIGABRT"))
+"""Signals that come of somebody else's failure as well; all others end a rank for a reason of its own."""
+
+
+def own_death(gathered: Gathered, diverged: bool) -> Finding | None:
+    """The rank that ended of a cause of its own, or those that did so together.
+
+    Once anybody has failed, the others lose it: a later end without a cause in its log convicts nobody. An
+    abort without a word is what gloo and NCCL do to victims: it never convicts, and where the streams of
+    collectives `diverged` it is not even a suspicion. A signal beats an exception at the same moment. Ranks
+    that end with the same words convict nobody: those may be what they make of somebody else's failure.
     """
     exits = gathered.exits.own if gathered.exits else ()
     early = [e for e in exits if e.code == 0 and _among_the_first(e, exits) and left_early(e, gathered)]
     if early:
         return _left_early(early[0], gathered)
-    for exit_ in exits:
-        if exit_.code == 0 or is_symptom(exit_, gathered):
-            continue
-        if exit_.signal == "SIGABRT" and diverged:
-            continue
-        explained = exception_of(exit_, gathered) is not None
-        if exit_.code is not None and exit_.code > 0 and not explained and not gathered.has_logs:
-            # An exception that nobody can read: it may be of lost communication.
-            continue
-        if explained or _first_of_all(exit_, exits):
-            return _death(exit_, gathered)
-    return None
+    causes = [e for e in exits if _may_be_a_cause(e, gathered, diverged)]
+    killed = [e for e in causes if e.signal and e.signal not in _ASKED_TO_END]
+    if killed and _among_the_first(killed[0], exits):
+        return _death(killed[0], gathered)
+    alike = _alike(causes, gathered)
+    lone = [group[0] for group in alike if len(group) == 1]
+    if not lone or len(lone) < len(alike) or 2 * len(lone) >= max(gathered.world_size, 3):
+        return None
+    first = lone[0]
+    if exception_of(first, gathered) is None:
+        return _death(first, gathered) if _first_of_all(first, exits) else None
+    others = [e for e in lone[1:] if exception_of(e, gathered) and _together(first, e)]
+    return _death(first, gathered, tuple(others))
+
+
+def ended_alike(gathered: Gathered) -> Finding | None:
+    """Several ranks ended with the same words and nothing else explains it: no rank of them is the cause.
+
+    If they are fewer than half, they are suspects; so is whoever ended with words of its own beside them.
+    """
+    exits = gathered.exits.own if gathered.exits else ()
+    causes = [e for e in exits if _may_be_a_cause(e, gathered, diverged=False)]
+    groups = sorted(_alike(causes, gathered), key=len, reverse=True)
+    if not groups or len(causes) < 2:
+        return None
+    crowd = groups[0]
+    odd = [e.rank for group in groups if len(group) == 1 for e in group] if len(crowd) > 1 else []
+    few = [e.rank for e in crowd] if 2 * len(crowd) < gathered.world_size else []
+    suspects = tuple(sorted(odd or few))
+    raised = exception_of(crowd[0], gathered)
+    ranks = format_ranks(e.rank for e in crowd)
+    said = f"raised {raised.text}" if raised else f"ended with {exit_text(crowd[0])}"
+    return Finding(
+        source="launcher",
+        kind=Kind.SOFTWARE_ERROR if raised else Kind.RANK_EXITED,
+        confidence=Confidence.POSSIBLE if suspects else Confidence.LIKELY,
+        summary=f"ranks {ranks} all {said}: nothing says that one of them is the cause",
+        suspects=suspects,
+        victims=tuple(r for r in range(gathered.world_size) if r not in suspects),
+        where=Where(how="exception" if raised else "exit_code", step=step_of(crowd[0].rank, gathered)),
+        evidence=tuple(cite_log(found) for e in crowd[:3] if (found := exception_of(e, gathered))),
+    )
+
+
+def _may_be_a_cause(exit_: RankExit, gathered: Gathered, diverged: bool) -> bool:
+    """Whether an end may be a cause: not 0, no symptom, and no impatience with a rank that does not come.
+
+    An exit code without a word may be a watchdog's (faulthandler's, say) as well.
+    """
+    if exit_.code == 0 or is_symptom(exit_, gathered) or (exit_.signal == "SIGABRT" and diverged):
+        return False
+    raised = exception_of(exit_, gathered)
+    if exit_.code is not None and exit_.code > 0 and raised is None and not gathered.has_logs:
+        # An exception that nobody can read: it may be of lost communication.
+        return False
+    impatient = _GAVE_UP.search(raised.text) if raised else exit_.signal is None
+    return not (impatient and _others_stall(exit_.rank, gathered))
+
+
+def _others_stall(rank: int, gathered: Gathered) -> bool:
+    """Whether the dumps say that another rank never came to the call in which this one waited."""
+    stalls = [f for f in gathered.flight.findings if f.kind is Kind.RANK_STALLED]
+    return any(rank not in (*f.culprits, *f.suspects) for f in stalls)
+
+
+def _alike(causes: Sequence[RankExit], gathered: Gathered) -> list[list[RankExit]]:
+    """Ends by their words, numbers left out (a rank, a step), in the order of time."""
+    groups: dict[str, list[RankExit]] = {}
+    for exit_ in causes:
+        raised = exception_of(exit_, gathered)
+        words = _NUMBER.sub("#", raised.text) if raised else exit_text(exit_)
+        groups.setdefault(words, []).append(exit_)
+    return list(groups.values())
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _together(one: RankExit, other: RankExit) -> bool:
+    return one.at is not None and other.at is not None and abs(one.at - other.at) <= TOGETHER_S
 
 
 def _among_the_first(exit_: RankExit, exits: tuple[RankExit, ...]) -> bool:
@@ -105,9 +184,10 @@ def _left_early(exit_: RankExit, gathered: Gathered) -> Finding:
     )
 
 
-def _death(exit_: RankExit, gathered: Gathered) -> Finding:
+def _death(exit_: RankExit, gathered: Gathered, beside: tuple[RankExit, ...] = ()) -> Finding:
+    """A rank's death; `beside`: others that died of causes of their own at the same moment."""
     raised = exception_of(exit_, gathered)
-    ranks = (exit_.rank,) if raised else _died_together(exit_, gathered)
+    ranks = (exit_.rank, *(e.rank for e in beside)) if raised else _died_together(exit_, gathered)
     others = tuple(r for r in range(gathered.world_size) if r not in ranks)
     record = gathered.ranks.get(exit_.rank)
     joined = record is not None and record.joined is not None
@@ -116,7 +196,12 @@ def _death(exit_: RankExit, gathered: Gathered) -> Finding:
     be = "is" if len(ranks) == 1 else "are"
     summary = f"{who} {be} gone: {exit_text(exit_)}{when}"
     if raised:
-        summary = f"rank {exit_.rank} raised {raised.text}{when}"
+        summary = "; ".join(
+            f"rank {e.rank} raised {found.text}"
+            for e in (exit_, *beside)
+            if (found := exception_of(e, gathered))
+        )
+        summary += when
     silent_abort = exit_.signal == "SIGABRT"
     starved = out_of_memory(exit_, gathered)
     if starved:
@@ -139,7 +224,7 @@ def _death(exit_: RankExit, gathered: Gathered) -> Finding:
         ),
         evidence=(
             Citation("launcher", f"{who} ended first: {exit_text(exit_)}", "launcher.json", rank=exit_.rank),
-            *((cite_log(raised),) if raised else ()),
+            *(cite_log(found) for e in (exit_, *beside) if (found := exception_of(e, gathered))),
             *(
                 (Citation("kernel", starved.text, starved.file, starved.line, rank=exit_.rank),)
                 if starved

@@ -9,7 +9,7 @@ not move. Deaths that are themselves symptoms
 import dataclasses
 from collections.abc import Callable
 
-from harness.diagnose.deaths import cite_log, is_symptom, own_death
+from harness.diagnose.deaths import cite_log, ended_alike, is_symptom, own_death
 from harness.diagnose.endings import stopped_from_outside, stuck_in_shutdown, with_recovery
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.launcher.exits import exit_text
@@ -48,6 +48,7 @@ def decide(gathered: Gathered) -> Finding:
         stuck_in_shutdown,
         stall,
         lambda g: while_it_may_yet_move(stall_by_stacks(g), g),
+        ended_alike,
         _healthy,
         running,
         broken_chain,

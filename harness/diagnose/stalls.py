@@ -23,6 +23,8 @@ def stall(gathered: Gathered) -> Finding | None:
             if finished:
                 return _finished_early(finding, finished[0])
             return _described(finding, finding.culprits, gathered)
+    if _others_died(gathered):
+        return None
     for finding in gathered.flight.findings:
         away = tuple(r for r in finding.suspects if is_away(r, gathered))
         others = set(finding.suspects) - set(away)
@@ -41,6 +43,8 @@ def stall_by_stacks(gathered: Gathered) -> Finding | None:
     """
     if gathered.still_moving or gathered.flight.graph.heads or len(gathered.stacks) < 3:
         return None
+    if _others_died(gathered):
+        return None
     away = tuple(r for r in sorted(gathered.stacks) if is_away(r, gathered))
     waiting = [r for r in sorted(gathered.stacks) if _is_waiting(r, gathered)]
     places = Counter(_place(_position(rank, gathered)) for rank in waiting)
@@ -56,18 +60,26 @@ def stall_by_stacks(gathered: Gathered) -> Finding | None:
     peers = tuple(r for r in waiting if _place(_position(r, gathered)) == place)
     first = _position(peers[0], gathered)
     summary = f"{who} in host code while ranks {format_ranks(peers)} wait in {first.call} ({first.frame})"
+    # Two waiting ranks are a small cluster, and a rank that computes may be at honest work.
+    sure = count >= 3 and not any(_computes(rank, gathered) for rank in away)
     finding = Finding(
         source="stack",
         kind=Kind.RANK_STALLED,
-        confidence=Confidence.LIKELY if count >= 3 else Confidence.POSSIBLE,
+        confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,
         summary=summary,
-        culprits=away,
+        culprits=away if sure else (),
+        suspects=() if sure else away,
         victims=tuple(r for r in range(gathered.world_size) if r not in away),
         where=Where(op=first.call, frames=_frames_of(peers[:1], gathered)),
         evidence=(cite_stack(gathered, peers[0], f"waits in {first.call} called by {first.frame}"),),
         chain=(summary,),
     )
     return _described(finding, away, gathered)
+
+
+def _others_died(gathered: Gathered) -> bool:
+    """Whether ranks have failed: where one that is about to lose them was sampled says nothing."""
+    return gathered.exits is not None and bool(gathered.exits.failures)
 
 
 def is_away(rank: int, gathered: Gathered) -> bool:
@@ -91,6 +103,12 @@ def _is_waiting(rank: int, gathered: Gathered) -> bool:
     if own is None or own.state in NOT_RUNNING:
         return False
     return bool(own.main) and position(own.main).doing != "code"
+
+
+def _computes(rank: int, gathered: Gathered) -> bool:
+    """Whether a rank's main thread was running when it was sampled."""
+    own = gathered.stacks[rank].own
+    return own is not None and own.state == "running"
 
 
 def _position(rank: int, gathered: Gathered) -> Position:

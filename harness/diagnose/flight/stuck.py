@@ -120,6 +120,10 @@ def joined_and_stuck(
             # Its only partner left no dump: either may be the one who deviates.
             who = tuple(sorted((*absent, *knot.ranks)))
         departed = list(departures_inside(evidence, graph, knot.ranks, sisters_needed=MIN_SISTERS))
+        if not head.p2p:
+            departed.extend(
+                _parted_behind(evidence, graph, [m for m in group.members if m in evidence.tables], head)
+            )
         if any(finding.culprits for finding in departed):
             yield from (finding for finding in departed if finding.culprits)
             return

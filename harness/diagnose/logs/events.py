@@ -13,6 +13,9 @@ _CHAINED = (
     "During handling of the above exception, another exception occurred:",
 )
 _GLOO_ABORT = re.compile(r"what\(\):.*op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
+_GAVE_UP = re.compile(r"Timeout \(\d+:\d\d:\d\d")
+"""faulthandler.dump_traceback_later: the rank's own watchdog ended it, since it waited too long."""
+
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]:\s?")
 """torch's own excepthook puts the global rank before each line of a traceback."""
 
@@ -22,13 +25,15 @@ MAX_DETAIL_CHARS = 4000
 _COMMUNICATION = re.compile(
     r"gloo/transport|Connection closed by peer \[|Read error \[|Write error \[|"
     r"Timed out waiting \d+ms for (?:send|recv) operation|"
-    r"Dist(?:Network|Backend|Store)Error|NCCL error|ProcessGroup(?:Gloo|NCCL)|TCPStore"
+    r"monitoredBarrier|Dist(?:Network|Backend|Store)Error|NCCL error|ProcessGroup(?:Gloo|NCCL)|TCPStore"
 )
 
 
 @dataclass(frozen=True)
 class LogEvent:
-    """One line worth citing. `kind` is exception, communication, detail or gloo_abort; `line` counts from 1.
+    """One line worth citing; `line` counts from 1.
+
+    `kind` is exception, communication, detail, gave_up or gloo_abort.
 
     Of exceptions only the last chain of a log is an event: earlier ones were handled. A chain that
     lost communication anywhere is of that kind, whatever it was wrapped in.
@@ -79,6 +84,8 @@ def _events(rank: int, name: str, path: Path) -> Iterator[LogEvent]:
             in_traceback = True
         elif text.startswith(_CHAINED):
             chained = True
+        elif _GAVE_UP.match(text):
+            yield LogEvent(rank, "gave_up", name, number, text.strip())
         elif _GLOO_ABORT.search(text):
             yield LogEvent(rank, "gloo_abort", name, number, text.strip())
         elif in_traceback and text and not text[0].isspace():
