@@ -30,7 +30,7 @@ def run(*args: str, cwd: Path, **kwargs: object) -> "subprocess.CompletedProcess
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("run", "fr_hagn"), "did you mean 'fr_hang'?"),
+        (("run", "fr_hagn"), "Did you mean 'fr_hang'?"),
         (("run", "fr_hang", "--mode", "sise"), "it has: size, size_more, skip, dtype, type, extra"),
         (("run", "fr_hang", "--set", "hangat=3"), "it has: hang_at, steps, numel"),
         (("run", "fr_hang", "--set", "hang_at=soon"), "allowed is a value of type int"),
@@ -42,7 +42,7 @@ def run(*args: str, cwd: Path, **kwargs: object) -> "subprocess.CompletedProcess
         (("run", "control", "--culprit", "1"), "breaks no rank"),
         (("run", "fr_hang", "--backend", "mpi"), "allowed are auto, gloo, nccl"),
         (("run",), "name the drills to run"),
-        (("show", "nothing"), "no drill is called 'nothing' There are: "),
+        (("show", "nothing"), "no drill is called 'nothing'. There are: "),
         (("run", "fr_hang", "--drills-dir", "nowhere"), "not a folder"),
     ],
 )

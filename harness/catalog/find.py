@@ -44,8 +44,8 @@ def find_drill(name: str, extra: Sequence[Path] = ()) -> DrillSpec:
     files = drill_files(extra)
     if name not in files:
         close = difflib.get_close_matches(name, files, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise UsageError(f"no drill is called '{name}'{hint} There are: {', '.join(sorted(files))}")
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        raise UsageError(f"no drill is called '{name}'.{hint} There are: {', '.join(sorted(files))}")
     return read_drill(files[name])
 
 

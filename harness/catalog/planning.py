@@ -34,7 +34,7 @@ def plan_run(spec: DrillSpec, settings: Mapping[str, Setting]) -> RunPlan:
     if launcher == "fork" and backend == "nccl":
         raise UsageError("--launcher fork: CUDA does not survive a fork; use --launcher torchrun")
     argv = [
-        *(("--culprit", format_ranks(culprits)) if culprits else ()),
+        *(("--culprit", ",".join(map(str, culprits))) if culprits else ()),
         *(("--mode", mode.name) if len(spec.modes) > 1 else ()),
         *("--backend", backend),
         *(w for k, v in parameters.items() for w in (f"--{k.replace('_', '-')}", str(v))),

@@ -39,5 +39,5 @@ def while_it_may_yet_move(finding: Finding | None, gathered: Gathered) -> Findin
         confidence=Confidence.POSSIBLE,
         culprits=(),
         suspects=finding.culprits,
-        ruled_out=(*finding.ruled_out, RuledOut(finding.kind, f"not yet certain: {because}")),
+        ruled_out=(*finding.ruled_out, RuledOut(finding.kind, f"not certain: {because}")),
     )

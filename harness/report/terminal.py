@@ -139,7 +139,8 @@ def _sentence(diagnosis: Diagnosis) -> Text:
     if diagnosis.culprits:
         text.append(f"  culprit: rank {format_ranks(diagnosis.culprits)}")
     elif diagnosis.suspects:
-        text.append(f"  suspects: ranks {format_ranks(diagnosis.suspects)}")
+        one = len(diagnosis.suspects) == 1
+        text.append(f"  {'suspect: rank' if one else 'suspects: ranks'} {format_ranks(diagnosis.suspects)}")
     text.append(f"  ({diagnosis.confidence.value})")
     where = diagnosis.where
     if where.stuck_seq is not None and where.stuck_seq != where.seq:
