@@ -126,7 +126,11 @@ class Watch:
             self._look_at_registrations(now)
             unexpected = [rank for rank in unexpected if rank not in self._finished]
         if unexpected:
-            who = f"rank {unexpected[0]} is" if len(unexpected) == 1 else f"ranks {format_ranks(unexpected)} are"
+            who = (
+                f"rank {unexpected[0]} is"
+                if len(unexpected) == 1
+                else f"ranks {format_ranks(unexpected)} are"
+            )
             return Notice("exit", time.time(), f"{who} gone")
         return None
 
