@@ -85,12 +85,14 @@ def _reported_by_torch(gathered: Gathered) -> Finding | None:
 
 def _by_steps(finding: Finding, gathered: Gathered) -> Finding:
     """One micro-batch more looks like a skip into the next step; the steps on record tell them apart."""
+    if finding.kind is not Kind.MICROBATCH_MISMATCH or not finding.culprits:
+        return finding
     done = {rank: p.step for rank, p in gathered.progress.items()}
     ahead = all(
         rank in done and all(done[rank] > done.get(peer, done[rank]) for peer in finding.victims)
         for rank in finding.culprits
     )
-    if finding.kind is not Kind.MICROBATCH_MISMATCH or not finding.culprits or not ahead:
+    if not ahead:
         return finding
     where, who = finding.where, f"rank {format_ranks(finding.culprits)}"
     summary = f"{who} never issued {where.group} seq {where.seq}, {where.op}, and went on to its next step"
@@ -104,7 +106,7 @@ def _stack_witnesses(finding: Finding, gathered: Gathered) -> tuple[Citation, ..
     peers = [rank for rank in finding.victims if rank in gathered.stacks]
     cited: list[Citation] = []
     for rank in (*accused, *peers[:1]):
-        own = gathered.stacks[rank].own if rank in gathered.stacks else None
+        own = gathered.process(rank)
         if own is None or not own.main:
             continue
         here = position(own.main)
@@ -123,11 +125,7 @@ def _never_joined(gathered: Gathered) -> Finding | None:
     if joined or not (absent or late):
         return None
     at_the_door = tuple(
-        rank
-        for rank in late
-        if rank in gathered.stacks
-        and (own := gathered.stacks[rank].own)
-        and position(own.main).doing == "joining"
+        rank for rank in late if (own := gathered.process(rank)) and position(own.main).doing == "joining"
     )
     culprits = absent or tuple(r for r in late if r not in at_the_door and r in gathered.stacks)
     certain = bool(culprits) and bool(at_the_door)
@@ -148,7 +146,7 @@ def _never_joined(gathered: Gathered) -> Finding | None:
 
 def _asks_the_store(rank: int, gathered: Gathered) -> bool:
     """Whether a rank was sampled while it connected to the rendezvous store."""
-    own = gathered.stacks[rank].own
+    own = gathered.process(rank)
     return own is not None and any("store" in frame.function for frame in own.main)
 
 

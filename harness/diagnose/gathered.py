@@ -17,7 +17,7 @@ from harness.diagnose.logs.events import LogEvent, read_cancellations, read_rank
 from harness.diagnose.movement import MOVING, stood_s
 from harness.diagnose.nodes import Node, merge_nodes, node_names
 from harness.diagnose.signals.progress import Progress, read_progress
-from harness.diagnose.stacks.samples import RankStacks, read_sampling
+from harness.diagnose.stacks.samples import ProcessStacks, RankStacks, read_sampling
 from harness.model.bundle import Manifest, RankMap, RankRecord
 
 
@@ -40,6 +40,10 @@ class Gathered:
     resumed: Mapping[int, Progress] = field(default_factory=dict)
     cancelled: tuple[LogEvent, ...] = ()
     has_logs: bool = True
+
+    def process(self, rank: int) -> ProcessStacks | None:
+        """A rank's own process as it was sampled, None where it was not."""
+        return self.stacks[rank].own if rank in self.stacks else None
 
     @property
     def on_cpus(self) -> bool:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from harness.diagnose.deaths import cite_log
 from harness.diagnose.gathered import Gathered
-from harness.diagnose.stacks.sites import position
-from harness.diagnose.stalls import cite_stack
+from harness.diagnose.stalls import cite_stack, place_of, position_of
 from harness.model.diagnosis import Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -28,9 +27,9 @@ def broken_chain(gathered: Gathered) -> Finding | None:
     for chain in unrecorded_groups(gathered):
         if not set(idle.suspects) <= set(chain) or not all(r in gathered.stacks for r in chain):
             continue
-        if not all(_in_p2p(rank, gathered) for rank in idle.suspects):
+        if any(position_of(rank, gathered).call not in _P2P_CALLS for rank in idle.suspects):
             continue
-        places = [_place(rank, gathered) for rank in chain]
+        places = [place_of(position_of(rank, gathered)) for rank in chain]
         changes = [i for i in range(1, len(chain)) if places[i] != places[i - 1]]
         if len(changes) == 1:
             ends = (chain[changes[0] - 1], chain[changes[0]])
@@ -87,20 +86,12 @@ def unrecorded_groups(gathered: Gathered) -> list[tuple[int, ...]]:
     )
 
 
-def _in_p2p(rank: int, gathered: Gathered) -> bool:
-    own = gathered.stacks[rank].own
-    return own is not None and bool(own.main) and position(own.main).call in _P2P_CALLS
-
-
-def _place(rank: int, gathered: Gathered) -> tuple[str | None, str | None]:
-    own = gathered.stacks[rank].own
-    here = position(own.main if own else ())
-    return here.call, str(here.frame) if here.frame else None
-
-
 def _between(ends: tuple[int, int], chain: Sequence[int], idle: Finding, gathered: Gathered) -> Finding:
-    first, second = (_place(rank, gathered)[1] for rank in ends)
-    cited = tuple(cite_stack(gathered, r, f"waits in {_place(r, gathered)[1]}") for r in ends)
+    first, second = (position_of(rank, gathered).frame for rank in ends)
+    cited = tuple(
+        cite_stack(gathered, rank, f"waits in {frame}")
+        for rank, frame in zip(ends, (first, second), strict=True)
+    )
     group = next(g for r in gathered.ranks.values() for g in r.groups if g.ranks == tuple(chain))
     return Finding(
         source="stack",

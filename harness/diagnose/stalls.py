@@ -47,18 +47,18 @@ def stall_by_stacks(gathered: Gathered) -> Finding | None:
         return None
     away = tuple(r for r in sorted(gathered.stacks) if is_away(r, gathered))
     waiting = [r for r in sorted(gathered.stacks) if _is_waiting(r, gathered)]
-    places = Counter(_place(_position(rank, gathered)) for rank in waiting)
+    places = Counter(place_of(position_of(rank, gathered)) for rank in waiting)
     if not away or not places or len(away) + len(waiting) < gathered.world_size:
         return None
-    sites = [stall_site(own) for rank in away if (own := gathered.stacks[rank].own)]
+    sites = [stall_site(own) for rank in away if (own := gathered.process(rank))]
     if "item_sync" in sites and not gathered.on_cpus:
         return None
     (place, count), *_ = places.most_common()
     if 2 * count <= gathered.world_size or 2 * len(away) >= gathered.world_size:
         return None
     who = f"rank {away[0]} sits" if len(away) == 1 else f"ranks {format_ranks(away)} sit"
-    peers = tuple(r for r in waiting if _place(_position(r, gathered)) == place)
-    first = _position(peers[0], gathered)
+    peers = tuple(r for r in waiting if place_of(position_of(r, gathered)) == place)
+    first = position_of(peers[0], gathered)
     summary = f"{who} in host code while ranks {format_ranks(peers)} wait in {first.call} ({first.frame})"
     # Two waiting ranks are a small cluster, and a rank that computes may be at honest work.
     sure = count >= 3 and not any(_computes(rank, gathered) for rank in away)
@@ -84,7 +84,7 @@ def _others_died(gathered: Gathered) -> bool:
 
 def is_away(rank: int, gathered: Gathered) -> bool:
     """Whether a rank was sampled outside of any communication, or stopped, while others waited."""
-    own = gathered.stacks[rank].own if rank in gathered.stacks else None
+    own = gathered.process(rank)
     if own is None:
         return False
     return own.state in NOT_RUNNING or (bool(own.main) and position(own.main).doing == "code")
@@ -92,14 +92,14 @@ def is_away(rank: int, gathered: Gathered) -> bool:
 
 def is_communicating(rank: int, gathered: Gathered) -> bool:
     """Whether a rank was sampled alive inside a collective."""
-    own = gathered.stacks[rank].own if rank in gathered.stacks else None
+    own = gathered.process(rank)
     if own is None or own.state in NOT_RUNNING:
         return False
     return bool(own.main) and position(own.main).doing == "communication"
 
 
 def _is_waiting(rank: int, gathered: Gathered) -> bool:
-    own = gathered.stacks[rank].own if rank in gathered.stacks else None
+    own = gathered.process(rank)
     if own is None or own.state in NOT_RUNNING:
         return False
     return bool(own.main) and position(own.main).doing != "code"
@@ -107,16 +107,18 @@ def _is_waiting(rank: int, gathered: Gathered) -> bool:
 
 def _computes(rank: int, gathered: Gathered) -> bool:
     """Whether a rank's main thread was running when it was sampled."""
-    own = gathered.stacks[rank].own
+    own = gathered.process(rank)
     return own is not None and own.state == "running"
 
 
-def _position(rank: int, gathered: Gathered) -> Position:
-    own = gathered.stacks[rank].own
+def position_of(rank: int, gathered: Gathered) -> Position:
+    """Where a rank's main thread was sampled."""
+    own = gathered.process(rank)
     return position(own.main if own else ())
 
 
-def _place(here: Position) -> tuple[str | None, str | None]:
+def place_of(here: Position) -> tuple[str | None, str | None]:
+    """What makes two ranks wait in one place: torch's function, and the line that called it."""
     return here.call, str(here.frame) if here.frame else None
 
 
@@ -206,7 +208,7 @@ def _frames_of(ranks: Sequence[int], gathered: Gathered) -> dict[int, tuple[str,
     return {
         rank: frames_text(own.main)
         for rank in ranks
-        if (own := gathered.stacks[rank].own) is not None and own.main
+        if (own := gathered.process(rank)) is not None and own.main
     }
 
 
