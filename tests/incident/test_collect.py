@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -170,7 +171,7 @@ def test_the_sleeping_rank_of_a_hanging_job_is_named(
 
 def test_every_way_finds_the_same_ranks(training: Training, hanging: Job) -> None:
     """By torchrun's pid, by the command line (which torchrun's matches too) and by given pids."""
-    by_match = ranks_matching("train[.]py .*" + training.folder.name)
+    by_match = ranks_matching("train[.]py .*" + re.escape(str(training.folder)))
     by_pid = ranks_among(list(hanging.pids.values()))
 
     assert hanging.pids == by_match.pids == by_pid.pids
