@@ -44,6 +44,23 @@ _NICENESS = 19
     help="How long to wait for dumps that NCCL's watchdogs may still write.",
 )
 @click.option(
+    "--samples",
+    type=click.IntRange(min=0, max=1000),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How often the stacks of a job that moves are sampled: who waits for whom? 0: not again.",
+)
+@click.option(
+    "--over",
+    "over_s",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Over how many seconds these samples are spread.",
+)
+@click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="The bundle. [runs/<time>-collect]"
 )
 @json_option
@@ -54,6 +71,8 @@ def command(
     dump_path: str | None,
     log_dir: Path | None,
     wait_s: float,
+    samples: int,
+    over_s: float,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -76,7 +95,7 @@ def command(
     os.nice(_NICENESS)
     with PhaseLine(err_console(), "collect") as line:
         try:
-            collected = Incident(job, root, dump_path, log_dir, wait_s, line.phase).run()
+            collected = Incident(job, root, dump_path, log_dir, wait_s, samples, over_s, line.phase).run()
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted; the job was not touched, bundle kept: {root}") from None
     _show(collected, as_json)

@@ -30,6 +30,7 @@ from harness.observe.jobs import Job
 from harness.observe.kernel import dmesg
 from harness.observe.processes import is_alive
 from harness.observe.reach import Reach
+from harness.observe.repeated import OVER_S, SAMPLES, RepeatedSampling
 from harness.observe.tail import StepTail
 
 WAIT_S = 75.0
@@ -91,6 +92,7 @@ class Incident:
     """One collection. `run` it once; the job does not notice.
 
     `dump_prefix` and `log_dir` are where dumps and logs are, if the ranks' environment does not say it.
+    `samples`, `over_s`: how often, and over how long, a job that is seen moving is sampled.
     """
 
     job: Job
@@ -98,6 +100,8 @@ class Incident:
     dump_prefix: str | None = None
     log_dir: Path | None = None
     wait_s: float = WAIT_S
+    samples: int = SAMPLES
+    over_s: float = OVER_S
     progress: Progress = lambda phase, detail: None
     _said: float = -1.0
 
@@ -119,6 +123,7 @@ class Incident:
             self._look = Look(job, self._writer, StepTail(signals))
             self._look.watch(lambda: self._ask(dumps), self.progress)
             self._writer.phase("noticed")
+            self._sample_again()
             looked = time.monotonic()
             waited_s = self._wait(dumps)
             waited = time.monotonic()
@@ -169,6 +174,21 @@ class Incident:
     def _ask(self, dumps: JobDumps) -> None:
         dumps.ask()
         self._writer.event("dump asked", detail=f"ranks {format_ranks(dumps.asked) or 'none'}")
+
+    def _sample_again(self) -> None:
+        """Where the ranks of a job that moves spend their time. One that stands stays where it is."""
+        if not self._look.moving or not self.samples:
+            return
+        sampling = RepeatedSampling(
+            self._writer.layout,
+            self.job.attempt,
+            self.job.pids,
+            self.samples,
+            self.over_s,
+            self._look.samplings,
+        )
+        sampling.run(lambda taken: self.progress("stacks", f"it moves: {taken} of {self.samples} samplings"))
+        sampling.report(self._writer)
 
     def _wait(self, dumps: JobDumps) -> float:
         """Wait for dumps that were asked for, then for those that watchdogs may still write."""

@@ -22,15 +22,15 @@ LOOKS_S = (0.0, 0.8, 1.8, 3.2)
 
 @dataclass
 class Look:
-    """What the stacks of one job say of whether it moves. Each sampling goes into the bundle."""
+    """What the stacks of one job say of whether it moves. Each of the `samplings` goes into the bundle."""
 
     job: Job
     writer: BundleWriter
     steps: StepTail
     first: Mapping[int, RankStacks] = field(default_factory=dict)
+    samplings: int = 0
     _movement: Movement = field(default_factory=Movement)
     _stepped: bool = False
-    _samplings: int = 0
     _start: float = 0.0
 
     @property
@@ -89,8 +89,8 @@ class Look:
         return min(slept, default=0.0)
 
     def _sample(self) -> Mapping[int, RankStacks]:
-        sampling, attempt = self._samplings, self.job.attempt
-        self._samplings += 1
+        sampling, attempt = self.samplings, self.job.attempt
+        self.samplings += 1
         Collector(self.writer, attempt).stacks(self.job.pids, sampling)
         root = self.writer.layout.root
         return read_sampling(self.writer.layout.stacks / f"attempt_{attempt}" / str(sampling), root)[0]

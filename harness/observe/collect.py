@@ -1,11 +1,10 @@
 """Taking evidence before ranks are stopped. What cannot be had is written down with the reason."""
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.bundle.codec import to_json, write_atomically
+from harness.bundle.codec import write_atomically
 from harness.bundle.reader import BundleReader
 from harness.bundle.writer import BundleWriter
 from harness.model.bundle import RankMap
@@ -13,7 +12,7 @@ from harness.model.ranks import format_ranks
 from harness.observe.dumps import await_dumps, request_dumps
 from harness.observe.kernel import read_kernel_log
 from harness.observe.processes import is_alive
-from harness.observe.sources import with_sources
+from harness.observe.stack_files import voluntary_switches, write_stack
 from harness.observe.stacks import ProcessSample, sample_ranks
 
 
@@ -91,18 +90,8 @@ class Collector:
         return ranks
 
     def _write_stack(self, rank: int, sampling: int, processes: tuple[ProcessSample, ...]) -> None:
-        document = [
-            {
-                "pid": p.pid,
-                "role": p.role,
-                "state": p.state,
-                "error": p.error,
-                "threads": with_sources(p.pid, json.loads(p.threads)) if p.threads else None,
-            }
-            for p in processes
-        ]
         path = self.writer.layout.stack(self.attempt, sampling, rank)
         try:
-            write_atomically(path, json.dumps(to_json(document)).encode())
+            write_stack(path, processes, voluntary_switches([p.pid for p in processes if p.role == "rank"]))
         except OSError as error:
             self.writer.not_collected(f"stack of rank {rank}", error.strerror or str(error))

@@ -35,13 +35,17 @@ class Thread(BaseModel):
 
 
 class ProcessStacks(BaseModel):
-    """One process of a rank. `state` is the kernel's word, `error` why there are no threads."""
+    """One process of a rank. `state` is the kernel's word, `error` why there are no threads.
+
+    `switches`: how often its main thread has gone to sleep so far; None where that was not read.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
     pid: int
     role: str = "rank"
     state: str | None = None
     error: str | None = None
+    switches: int | None = None
     threads: tuple[Thread, ...] | None = None
 
     @property

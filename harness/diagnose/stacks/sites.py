@@ -72,12 +72,16 @@ def stall_site(process: ProcessStacks) -> str:
 def _site_in(frames: Sequence[Frame]) -> str | None:
     """The site that the innermost telling frame shows, within what the caller's own function called."""
     for frame in frames:
-        for site, shows in _SITES:
-            if shows(frame):
-                return site
+        if site := site_of(frame):
+            return site
         if is_own(frame) and not _is_handler(frame):
-            return _site_of_source(frame.source)
+            return site_of_source(frame.source)
     return None
+
+
+def site_of(frame: Frame) -> str | None:
+    """The site that one frame of a library shows, None for most."""
+    return next((site for site, shows in _SITES if shows(frame)), None)
 
 
 def is_own(frame: Frame) -> bool:
@@ -117,7 +121,8 @@ _SOURCES: tuple[tuple[str, re.Pattern[str]], ...] = (
 """Calls of native functions leave no frame of their own: the line itself says what was called."""
 
 
-def _site_of_source(source: str | None) -> str | None:
+def site_of_source(source: str | None) -> str | None:
+    """The site that the text of a line shows: a native call leaves no frame."""
     if not source:
         return None
     return next((site for site, pattern in _SOURCES if pattern.search(source)), None)
