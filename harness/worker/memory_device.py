@@ -31,7 +31,8 @@ class DeviceMemory:
         # Nested: flattening and sorting, which memory_stats does, costs more than asking.
         ask = cuda.memory_stats_as_nested_dict
         if self._reads % _CHOOSE_EVERY == 0:
-            self._device = max(range(cuda.device_count()), key=lambda device: _reserved(ask(device)))
+            devices = range(cuda.device_count())
+            self._device = max(devices, key=lambda device: _reserved(ask(device)), default=0)
         stats = cast(Stats, ask(self._device))
         if not _reserved(stats):
             return None

@@ -6,6 +6,7 @@ import threading
 import time
 from pathlib import Path
 from queue import SimpleQueue
+from types import TracebackType
 
 from harness.worker.signal_appender import Appender
 from harness.worker.signal_mounts import on_network
@@ -92,6 +93,14 @@ class SignalFile:
         if self._thread.is_alive():
             self._dropped += max(0, self._queue.qsize() - 1) + self._writing
 
+    def __enter__(self) -> "SignalFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def _judge(self, begun: float, switches: int) -> None:
         took = time.perf_counter() - begun
         if took > SLOW_S and (took > STUCK_S or preemptions() == switches):
@@ -112,7 +121,7 @@ class SignalFile:
             lines = [queue.get()]
             while not queue.empty() and len(lines) < BATCH:
                 lines.append(queue.get())
-            self._writing = len(lines)
+            self._writing = len(lines) - lines.count(b"")
             self._appender.append(b"".join(lines))
             self._writing = 0
         self._appender.close()

@@ -37,8 +37,8 @@ def mounts(mountinfo: str) -> dict[str, str]:
 def on_network(path: Path, mountinfo: str | None = None) -> bool:
     """Whether opening `path` may wait for a network. Unknown (no /proc): False.
 
-    Goes down the path from the root, follows symbolic links, and touches nothing that lies on a network
-    filesystem: even looking there could wait.
+    The innermost mount that holds the path decides. Symbolic links are followed, but not where they lie on
+    a network filesystem: even looking there could wait.
     """
     if mountinfo is None:
         try:
@@ -54,17 +54,21 @@ def on_network(path: Path, mountinfo: str | None = None) -> bool:
     while pending and links <= _SYMLINKS:
         part = pending.pop()
         below = at.parent if part == ".." else at / part
-        if _is_network(_type_of(below, types)):
-            return True
-        try:
-            target = below.readlink()
-        except (OSError, ValueError):
+        target = None if _is_network(_type_of(below, types)) else _link(below)
+        if target is None:
             at = below
             continue
         links += 1
         pending += reversed(target.parts[target.is_absolute() :])
         at = Path("/") if target.is_absolute() else at
-    return False
+    return _is_network(_type_of(at, types))
+
+
+def _link(path: Path) -> Path | None:
+    try:
+        return path.readlink()
+    except (OSError, ValueError):
+        return None
 
 
 def _type_of(path: Path, types: dict[str, str]) -> str:

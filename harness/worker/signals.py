@@ -165,8 +165,9 @@ class Signals:
                 self.lost_fields += 1
         number = self._next if step is None else _step_number(step)
         self._next = number + 1
+        t = time.time()
         record: dict[str, Plain] = {
-            "t": time.time(),
+            "t": t,
             "step": number,
             "rank": self._rank,
             "step_time_s": took_s,
@@ -176,7 +177,7 @@ class Signals:
         self._thread.add(record)
         if self._memory is not None:
             try:
-                self._memory.add(record)
+                self._memory.add(record, t)
             except Exception as error:  # a device in trouble must not cost the record that shows it
                 self._tell(f"memory: {error}")
         self.lost_fields += add_fields(record, seconds) + add_fields(record, fields)

@@ -1,0 +1,26 @@
+"""How often something costly may be done: at most a part of the time, and on all ranks in the same step."""
+
+import math
+
+
+class Pace:
+    """Lets a reading happen so often that it takes at most `share` of the time.
+
+    The moments lie on a grid of unix time whose spacing is a power of two of seconds, the same on every
+    rank: where all ranks wait for each other, readings in one step cost one of them, and readings here
+    and there would cost all of them.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._due = -math.inf
+        self._period = math.inf
+
+    def due(self, t: float) -> bool:
+        """Whether the reading may happen at `t`, unix seconds. A clock that was set back delays nothing."""
+        return t >= self._due or t < self._due - self._period
+
+    def took(self, t: float, seconds: float) -> None:
+        """The reading ended at `t` and took `seconds`."""
+        self._period = 2.0 ** math.ceil(math.log2(max(seconds, 1e-6) / self._share))
+        self._due = (t // self._period + 1) * self._period
