@@ -10,6 +10,7 @@ from harness.cli.common import err_console, json_option, out_console
 
 if TYPE_CHECKING:
     from harness.diagnose.api import Result
+    from harness.model.comparison import ComparedResult
 
 
 @click.command("diagnose")
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     type=click.Choice(["done", "started", "scheduled", "unknown"]),
     help="With --show-rank: only calls in this state.",
 )
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="What it was like before: say what got slower since. Profiler traces, or a run.",
+)
 @click.option("--arrivals", is_flag=True, help="Print who enters each group's collectives last.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as HTML too.")
 @json_option
@@ -31,6 +38,7 @@ def command(
     show_rank: int | None,
     group: str | None,
     state: str | None,
+    baseline: Path | None,
     arrivals: bool,
     html: Path | None,
     as_json: bool,
@@ -38,15 +46,22 @@ def command(
     """Say what happened, from the files of a run or an incident.
 
     PATH is a bundle (a run's folder), or Flight Recorder dumps: folders, files, .gz, .tar, .zip, several
-    at once. Exit code 0: a diagnosis was reached; 3: the evidence does not decide; 4: nothing readable.
+    at once. With --baseline: torch.profiler traces of any ranks, or runs, on both sides.
+    Exit code 0: a diagnosis was reached; 3: the evidence does not decide; 4: nothing readable.
     """
     from harness.model.errors import UsageError
     from harness.report.progress import LoadBar
 
     if show_rank is None and (group or state):
         raise UsageError("--group and --state choose among the calls of --show-rank N")
+    if baseline is not None and (show_rank is not None or arrivals or html):
+        raise UsageError("--baseline compares two sides: --show-rank, --arrivals and --html look at one")
     with LoadBar(err_console()) as bar:
-        if show_rank is not None or arrivals:
+        if baseline is not None:
+            from harness.diagnose.comparing import compare
+
+            compared = compare(paths, baseline, world_size, bar.update)
+        elif show_rank is not None or arrivals:
             from harness.diagnose.api import read_evidence
 
             flight = read_evidence(paths, world_size, bar.update).flight
@@ -54,6 +69,9 @@ def command(
             from harness.diagnose.api import diagnose
 
             result = diagnose(*paths, world_size=world_size, on_progress=bar.update)
+    if baseline is not None:
+        _show_compared(compared, as_json)
+        return
     if arrivals:
         from harness.report.terminal import show_arrivals
 
@@ -91,5 +109,21 @@ def _show(result: "Result", html: Path | None, as_json: bool) -> None:
         from harness.report.terminal import show_diagnosis
 
         show_diagnosis(out_console(), result)
+    if result.diagnosis.kind is Kind.INCONCLUSIVE:
+        raise SystemExit(3)
+
+
+def _show_compared(result: "ComparedResult", as_json: bool) -> None:
+    from harness.bundle.codec import to_json
+    from harness.model.kinds import Kind
+
+    if as_json:
+        document = to_json(result.diagnosis)
+        assert isinstance(document, dict)
+        click.echo(json.dumps({**document, "comparison": to_json(result.comparison)}))
+    else:
+        from harness.report.comparison import show_comparison
+
+        show_comparison(out_console(), result)
     if result.diagnosis.kind is Kind.INCONCLUSIVE:
         raise SystemExit(3)

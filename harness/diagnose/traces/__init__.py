@@ -1,0 +1,1 @@
+"""Profiler traces to findings: where each step's time went, then and now."""

@@ -1,0 +1,90 @@
+"""A comparison for a tired person: one sentence, the parts then and now, the ranks that differ."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from harness.model.comparison import Bucket, ComparedResult, Comparison, RankBuckets
+from harness.report.terminal import WIDTH, plain_table, show_diagnosis
+
+MAX_RANKS = 8
+_REAL_SHARE = 0.02
+"""Smaller differences than this share of all that was measured then are printed, not coloured."""
+
+
+def show_comparison(console: Console, result: ComparedResult) -> None:
+    """Print what changed and why: at most 100 columns."""
+    from harness.diagnose.api import Result
+
+    _show_table(console, result.comparison)
+    _show_ranks(console, result.comparison, result.diagnosis.culprits)
+    show_diagnosis(console, Result(result.diagnosis, None, {}))
+
+
+def _show_table(console: Console, comparison: Comparison) -> None:
+    console.print(f"now   {comparison.now}", width=WIDTH, overflow="fold")
+    console.print(f"then  {comparison.then}", width=WIDTH, overflow="fold")
+    console.print()
+    table = plain_table()
+    table.add_column(comparison.unit, no_wrap=True)
+    for name in ("then", "now", "difference", "of then"):
+        table.add_column(name, justify="right", no_wrap=True)
+    whole = max((row.then_s or 0.0 for row in comparison.rows), default=0.0)
+    for row in comparison.rows:
+        grew = row.grew_s
+        style = _style(grew, whole)
+        table.add_row(
+            row.name,
+            _figure(row.then_s),
+            _figure(row.now_s),
+            _figure(grew, sign=True),
+            _share(row),
+            style=style,
+        )
+    console.print(table, width=WIDTH)
+    console.print()
+
+
+def _show_ranks(console: Console, comparison: Comparison, culprits: Sequence[int]) -> None:
+    """Differences rank by rank, those accused first, then those that changed most."""
+    if len(comparison.ranks) < 2:
+        return
+    ordered = sorted(comparison.ranks, key=lambda r: (r.rank not in culprits, -_most(r), r.rank))
+    shown = sorted(ordered[:MAX_RANKS], key=lambda r: r.rank)
+    table = plain_table()
+    table.add_column("difference", no_wrap=True)
+    for ranked in shown:
+        style = "red" if ranked.rank in culprits else ""
+        table.add_column(f"rank {ranked.rank}", justify="right", style=style, no_wrap=True)
+    for i, row in enumerate(shown[0].rows):
+        table.add_row(row.name, *(_figure(ranked.rows[i].grew_s, sign=True) for ranked in shown))
+    console.print(table, width=WIDTH)
+    left = len(comparison.ranks) - len(shown)
+    if left:
+        console.print(Text(f"{left} more ranks changed less", style="dim"), width=WIDTH)
+    console.print()
+
+
+def _most(ranked: RankBuckets) -> float:
+    return max((abs(row.grew_s) for row in ranked.rows if row.grew_s is not None), default=0.0)
+
+
+def _style(grew: float | None, whole: float) -> str:
+    if grew is None or abs(grew) <= _REAL_SHARE * whole:
+        return ""
+    return "bold red" if grew > 0 else "green"
+
+
+def _figure(value: float | None, sign: bool = False) -> str:
+    """Four significant figures; a dash where it was not measured."""
+    if value is None:
+        return "-"
+    digits = 3 if abs(value) >= 1 else 4 if abs(value) >= 0.1 else 5
+    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+
+
+def _share(row: Bucket) -> str:
+    if row.grew_s is None or not row.then_s:
+        return ""
+    return f"{100 * row.grew_s / row.then_s:+.1f} %"
