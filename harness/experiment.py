@@ -261,10 +261,13 @@ class Experiment:
             with self._writer.layout.launcher_log.open("a") as log:
                 now = time.strftime("%Y-%m-%dT%H:%M:%S")
                 log.write(f"slurmstepd: error: *** STEP 1.0 ON {platform.node()} CANCELLED AT {now} ***\n")
-        pids = (self._agent, *(watch.pids.values() if what == "cancel" else ()))
+        ranks = tuple(watch.pids.values())
+        signum = {"hangup": signal.SIGHUP, "lost": signal.SIGKILL}.get(what, signal.SIGTERM)
+        # A lost node takes its ranks along and leaves the agent to start them again.
+        pids = {"cancel": (self._agent, *ranks), "lost": ranks}.get(what, (self._agent,))
         for pid in pids:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGHUP if what == "hangup" else signal.SIGTERM)
+                os.kill(pid, signum)
 
     def _heed_stop(self) -> None:
         if self.stop.is_set():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harness.model.bundle import Injection
 from harness.model.diagnosis import Diagnosis
-from harness.model.kinds import Kind
+from harness.model.kinds import GOES_ON, Kind
 from harness.model.ranks import format_ranks
 from harness.model.spec import Expectation
 from harness.model.verdict import CHECKS, Check, Outcome, Verdict
@@ -76,7 +76,7 @@ def _fired(expected: Expectation, observed: Observed) -> Check:
 
 
 def _noticed(expected: Expectation, observed: Observed) -> Check:
-    if not expected.fault:
+    if not expected.fault or expected.kind in GOES_ON:
         return Check(None, None, observed.notice)
     seen = observed.notice is not None and observed.notice not in ("finished", "timeout")
     return Check(seen, "a stall or an exit, before the timeout", observed.notice)

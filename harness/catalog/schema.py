@@ -35,7 +35,9 @@ class TraceFile(_Strict):
     """What the fault itself leaves behind, beside the harness's own record; exactly one of these.
 
     `exit`: signal or code of the culprit; `state`: its state in /proc; `stack`: a function in its stacks;
-    `record`: odd, its recorded collectives differ; `log`, `launcher`, `kernel`: words in those logs.
+    `record`: odd, its recorded collectives differ; `log`, `launcher`, `kernel`: words in those logs. Of its step
+    records, a field that `grew`, that `differs` from the other ranks', is `not_finite`, or was `rewound` after
+    a restart.
     """
 
     exit: str | None = None
@@ -45,6 +47,10 @@ class TraceFile(_Strict):
     log: str | None = None
     launcher: str | None = None
     kernel: str | None = None
+    grew: str | None = None
+    differs: str | None = None
+    not_finite: str | None = None
+    rewound: str | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> "TraceFile":
@@ -75,7 +81,7 @@ class ModeFile(_Strict):
     trace: TraceFile | None = None
     parameters: dict[Name, bool | int | float | str] = {}
     max_restarts: Annotated[int, Field(ge=0)] = 0
-    outside: Literal["sigterm", "cancel", "hangup"] | None = None
+    outside: Literal["sigterm", "cancel", "hangup", "lost"] | None = None
     needs: tuple[Literal["network_namespace", "memory_cgroup"], ...] = ()
 
 

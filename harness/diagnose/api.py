@@ -215,4 +215,4 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
     collected = [f"{u.what}: {u.why}" for u in manifest.not_collected] if manifest else []
     absent = gathered.flight.evidence.missing
     dumps = [f"no flight recorder dump of rank {format_ranks(absent)}"] if absent else []
-    return (*collected, *dumps, *gathered.complaints)
+    return (*collected, *dumps, *gathered.signals.missing, *gathered.complaints)

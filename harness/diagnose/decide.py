@@ -1,8 +1,8 @@
 """Findings to one diagnosis: the only place that weighs one kind of evidence against another.
 
 In this order: a stop from outside, who died of a cause of its own, where the streams of collectives
-parted, who never joined, who is late in shutdown, who stalled, a healthy end, suspects, a fabric that does
-not move. Deaths that are themselves symptoms
+parted, who never joined, who is late in shutdown, who stalled, what the step records say of a job that
+ran on, a healthy end, suspects, a fabric that does not move. Deaths that are themselves symptoms
 (gloo's abort of a receiver, a lost connection, clean-up) decide nothing and are listed as ruled out.
 """
 
@@ -15,6 +15,7 @@ from harness.diagnose.gathered import Gathered
 from harness.diagnose.launcher.exits import exit_text
 from harness.diagnose.logs.detail import cite_detail, detail_finding
 from harness.diagnose.pipeline import aborted_receiver, broken_chain
+from harness.diagnose.slopes import read_again, slope, stopped_for_its_numbers
 from harness.diagnose.snapshots import running, while_it_may_yet_move
 from harness.diagnose.stacks.sites import position
 from harness.diagnose.stalls import cite_stack, is_communicating, stall, stall_by_stacks
@@ -41,6 +42,8 @@ def decide(gathered: Gathered) -> Finding:
     """The finding that explains the most, with what speaks against the others."""
     rules: tuple[Callable[[Gathered], Finding | None], ...] = (
         stopped_from_outside,
+        read_again,
+        stopped_for_its_numbers,
         _own_death,
         _divergence,
         _reported_by_torch,
@@ -49,6 +52,7 @@ def decide(gathered: Gathered) -> Finding:
         stall,
         lambda g: while_it_may_yet_move(stall_by_stacks(g), g),
         ended_alike,
+        slope,
         _healthy,
         running,
         broken_chain,

@@ -1,7 +1,8 @@
 """How a job ended that did not break by itself: stopped from outside, stuck in shutdown, or recovered."""
 
 import dataclasses
-import statistics
+
+import numpy as np
 
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.stalls import cite_stack, is_away
@@ -50,8 +51,8 @@ def _was_working(gathered: Gathered, at: float) -> bool:
     if not gathered.progress:
         return True
     last = max(p.t for p in gathered.progress.values())
-    gaps = [b - a for p in gathered.progress.values() for a, b in zip(p.ends, p.ends[1:], strict=False)]
-    usual = statistics.median(gaps) if gaps else 0.0
+    gaps = np.concatenate([p.gaps_s() for p in gathered.progress.values()])
+    usual = float(np.median(gaps)) if len(gaps) else 0.0
     return at - last <= max(STALL_FACTOR * usual, STALL_FLOOR_S)
 
 
@@ -86,9 +87,9 @@ def with_recovery(finding: Finding, gathered: Gathered) -> Finding:
     exits = gathered.exits
     if exits is None or exits.resumed is None or not gathered.resumed or exits.first_failure_at is None:
         return finding
-    first_done = max(p.ends[0] for p in gathered.resumed.values())
+    first_done = max(p.first_end for p in gathered.resumed.values())
     seconds = first_done - exits.first_failure_at
-    first = min(p.steps[0] for p in gathered.resumed.values())
+    first = min(int(p.steps[0]) for p in gathered.resumed.values())
     loss = _loss_continues(gathered)
     return dataclasses.replace(
         finding,

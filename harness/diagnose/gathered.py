@@ -16,7 +16,11 @@ from harness.diagnose.launcher.torchrun_log import block_events, read_torchrun_l
 from harness.diagnose.logs.events import LogEvent, read_cancellations, read_rank_logs
 from harness.diagnose.movement import MOVING, stood_s
 from harness.diagnose.nodes import Node, merge_nodes, node_names
-from harness.diagnose.signals.progress import Progress, read_progress
+from harness.diagnose.signals.find import Records, bundle_files, loose_files, read_records
+from harness.diagnose.signals.formats.foreign import Foreign
+from harness.diagnose.signals.formats.read import read_foreign
+from harness.diagnose.signals.progress import Progress
+from harness.diagnose.signals.room import Circumstances, SignalsResult, analyse_steps
 from harness.diagnose.stacks.samples import ProcessStacks, RankStacks, read_sampling
 from harness.model.bundle import Manifest, RankMap, RankRecord
 
@@ -40,6 +44,8 @@ class Gathered:
     resumed: Mapping[int, Progress] = field(default_factory=dict)
     cancelled: tuple[LogEvent, ...] = ()
     has_logs: bool = True
+    records: Records = field(default_factory=Records)
+    signals: SignalsResult = field(default_factory=SignalsResult)
 
     def process(self, rank: int) -> ProcessStacks | None:
         """A rank's own process as it was sampled, None where it was not."""
@@ -92,9 +98,13 @@ def gather(paths: Sequence[Path], world_size: int | None, on_progress: OnProgres
         whole = nodes[0] if len(paths) == 1 else merge_nodes(nodes)
         return _with_flight(whole, _loose_dumps(loose), world_size, on_progress)
     sources, complaints = find_dumps(paths)
+    foreign = read_foreign(paths)
+    records = read_records(loose_files(paths), foreign.columns)
     flight = analyse_dumps(sources, (), world_size, complaints=complaints, on_progress=on_progress)
-    return Gathered(
-        world_size=flight.evidence.world_size,
+    newest = max(records.progress, default=0)
+    progress = records.of_attempt(newest)
+    gathered = Gathered(
+        world_size=max(flight.evidence.world_size, _ranks_in(records, foreign, world_size)),
         manifest=None,
         ranks={},
         flight=flight,
@@ -102,10 +112,31 @@ def gather(paths: Sequence[Path], world_size: int | None, on_progress: OnProgres
         exits=None,
         launcher_error=None,
         logs=(),
-        progress={},
-        key_files=tuple(t.file for t in flight.evidence.tables.values()),
-        complaints=flight.evidence.complaints,
+        progress=progress,
+        key_files=(*(t.file for t in flight.evidence.tables.values()), *(p.file for p in progress.values())),
+        complaints=(*_of_dumps(flight, progress), *records.complaints, *foreign.complaints),
+        records=records,
     )
+    return _with_signals(gathered)
+
+
+def _of_dumps(flight: FlightResult, progress: Mapping[int, Progress]) -> tuple[str, ...]:
+    """Complaints about files that are no dumps: where there are no dumps at all, nobody expected any."""
+    return () if progress and not flight.evidence.tables else flight.evidence.complaints
+
+
+def _ranks_in(records: Records, foreign: Foreign, stated: int | None) -> int:
+    """How many ranks step records speak of."""
+    ranks = {rank for found in records.progress.values() for rank in found}
+    return max(stated or 0, foreign.world_size or 0, max(ranks, default=-1) + 1)
+
+
+def _with_signals(gathered: Gathered) -> Gathered:
+    """What was gathered, with the step records of all attempts weighed."""
+    groups = {len(record.groups) for record in gathered.ranks.values()}
+    around = Circumstances(gathered.world_size, alike=groups == {1}, on_cpus=gathered.on_cpus)
+    signals = analyse_steps(gathered.records.histories, around)
+    return dataclasses.replace(gathered, signals=signals)
 
 
 def _loose_dumps(paths: list[Path]) -> tuple[list[DumpSource], list[str]]:
@@ -131,6 +162,7 @@ def _read_bundle(root: Path, name: str) -> Node:
     log_folders = sorted(reader.layout.logs.glob(f"*/attempt_{attempt}"))
     events = tuple(e for folder in log_folders for e in read_rank_logs(folder, root))
     logs = _by_global_rank(events, ranks, reader.complaints)
+    records = read_records(bundle_files(reader.layout.signals, root))
     quoted = block_events(reader.layout.launcher_log, root)
     logs = (*logs, *(e for e in quoted if e.rank not in {own.rank for own in logs}))
     gathered = Gathered(
@@ -143,11 +175,12 @@ def _read_bundle(root: Path, name: str) -> Node:
         launcher_error=record.error if record else None,
         logs=logs,
         has_logs=bool(log_folders),
-        progress=read_progress(reader.layout.signals / f"attempt_{attempt}", root),
+        progress=records.of_attempt(attempt),
+        records=records,
         key_files=(*(s.file for s in stacks.values()), *(["launcher.json"] if exits else [])),
-        complaints=(*reader.complaints, *complaints),
+        complaints=(*reader.complaints, *complaints, *records.complaints),
         kernel=read_kernel_log(reader.layout.kernel_log, root),
-        resumed=_resumed(reader, exits),
+        resumed=records.of_attempt(exits.resumed.attempt) if exits and exits.resumed else {},
         cancelled=read_cancellations(reader.layout.launcher_log, root),
     )
     return Node(name, attempt, gathered, tuple(sources), tuple(unreadable))
@@ -172,13 +205,14 @@ def _with_flight(
         complaints=(*node.unreadable, *loose[1]),
         on_progress=on_progress,
     )
-    return dataclasses.replace(
+    whole = dataclasses.replace(
         gathered,
         world_size=flight.evidence.world_size,
         flight=flight,
         key_files=(*(t.file for t in flight.evidence.tables.values()), *gathered.key_files),
         complaints=(*complaints, *gathered.complaints, *flight.evidence.complaints),
     )
+    return _with_signals(whole)
 
 
 def _newest(rank_map: RankMap | None) -> int:
@@ -201,13 +235,6 @@ def _by_global_rank(
         complaints.append("logs: of several agents on one machine, which rank wrote which is not known")
         return ()
     return tuple(dataclasses.replace(e, rank=rank_of[e.rank]) for e in logs if e.rank in rank_of)
-
-
-def _resumed(reader: BundleReader, exits: Exits | None) -> Mapping[int, Progress]:
-    """Steps of the attempt that went on after a failed one."""
-    if exits is None or exits.resumed is None:
-        return {}
-    return read_progress(reader.layout.signals / f"attempt_{exits.resumed.attempt}", reader.layout.root)
 
 
 def _dumps(reader: BundleReader, attempt: int) -> tuple[list[DumpSource], list[str]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from harness.diagnose.signals.find import merge_records
 from harness.diagnose.flight.sources import DumpSource
 from harness.diagnose.hardware.kernel import KernelEvent
 from harness.diagnose.launcher.exits import Exits
@@ -79,6 +80,7 @@ def merge_nodes(nodes: Sequence[Node]) -> Node:
         stacks=_union(part.gathered.stacks for part in parts),
         progress=_union(part.gathered.progress for part in parts),
         resumed=_union(part.gathered.resumed for part in parts),
+        records=merge_records([part.gathered.records for part in parts]),
         exits=_exits([part.gathered.exits for part in parts if part.gathered.exits]),
         launcher_error=next((e for p in parts if (e := p.gathered.launcher_error)), None),
         logs=tuple(event for part in parts for event in part.gathered.logs),
@@ -123,6 +125,7 @@ def _of_its_own(node: Node, ranks: set[int]) -> Node:
         stacks={r: _named(s, name) for r, s in _only(g.stacks, ranks).items()},
         progress={r: _named(p, name) for r, p in _only(g.progress, ranks).items()},
         resumed={r: _named(p, name) for r, p in _only(g.resumed, ranks).items()},
+        records=g.records.only(ranks, name),
         logs=tuple(_named(e, name) for e in g.logs if e.rank in ranks),
         cancelled=tuple(_named(e, name) for e in g.cancelled),
         kernel=tuple(_named(e, name) for e in g.kernel),

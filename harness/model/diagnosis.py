@@ -51,7 +51,8 @@ class Location:
 class Where:
     """The place of the break. `seq`: where the streams parted; `stuck_seq`: where everybody stands.
 
-    `signal` is the one that ended a rank. `recovered`: seconds from the failure until a restarted job had
+    `signal` is the one that ended a rank. `factor`: how many times slower than its peers a straggler is; `cost`:
+    the share of everybody's step time that is lost to it. `recovered`: seconds from the failure until a restarted job had
     completed its first step; None if it did not recover.
     """
 
@@ -67,6 +68,8 @@ class Where:
     how: str | None = None
     signal: str | None = None
     recovered: float | None = None
+    factor: float | None = None
+    cost: float | None = None
     expected: CallSignature | None = None
     found: Mapping[int, CallSignature] = field(default_factory=dict)
     frames: Mapping[int, tuple[str, ...]] = field(default_factory=dict)

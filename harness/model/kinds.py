@@ -87,6 +87,24 @@ _CATEGORIES = {
 }
 
 
+GOES_ON = frozenset(
+    (
+        Kind.STRAGGLER,
+        Kind.DATA_STARVED,
+        Kind.MEMORY_FRAGMENTATION,
+        Kind.LOG_FLOOD,
+        Kind.CHECKPOINT_SLOW,
+        Kind.CHECKPOINT_FAILED,
+        Kind.HOST_MEMORY_LEAK,
+        Kind.COMM_SLOW,
+        Kind.LOSS_NOT_FINITE,
+        Kind.SILENT_CORRUPTION,
+        Kind.DATA_CORRUPT,
+    )
+)
+"""Kinds under which a job runs on: nothing stalls or exits that a clock could notice."""
+
+
 def category_of(kind: Kind, site: str | None = None) -> Category:
     """The category of a kind where no further cause is known; `site` is ``where.site``."""
     if kind is Kind.RANK_STALLED and site == "dataloader":

@@ -50,7 +50,7 @@ class Mode:
 
     `tie`: expected where culprits are half of the ranks. `detail`: expected with debug level DETAIL, where
     torch's own comparison stops the job before a dump could tell more. `parameters`: defaults that differ
-    in this mode. `outside`: what the harness itself does to the job from outside (sigterm, cancel, hangup).
+    in this mode. `outside`: what the harness itself does to the job from outside (sigterm, cancel, hangup, lost).
     `needs`: permissions of the machine (network_namespace, memory_cgroup).
     """
 

@@ -3,12 +3,20 @@
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from harness.bundle.codec import dump_line
 from harness.model.bundle import Injection
 from harness.worker.environment import RankEnvironment
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+
+    from harness.worker.workloads.options import Options
 
 
 class Act:
@@ -19,6 +27,11 @@ class Act:
     """
 
     everywhere = False
+    attempt = 0
+    """The start of the job in which the fault acts: 0, or 1 for what goes wrong in a restart."""
+
+    def configure(self, options: "Options") -> None:
+        """Before joining, on every rank: what the command line says."""
 
     def before_join(self, fault: "Fault") -> None:
         """Before the rank joins its process group."""
@@ -42,13 +55,30 @@ class Act:
         """To whom the rank sends what, or None where it does not send."""
         return peer, x
 
+    def compute_s(self, fault: "Fault", step: int, phase: str, seconds: float) -> float:
+        """How long the model's timed work takes; `phase` is forward or backward."""
+        return seconds
+
+    def gradients(self, fault: "Fault", step: int, gradients: Sequence["torch.Tensor"]) -> None:
+        """The reduced gradients, which all replicas hold alike, before the optimizer uses them."""
+
+    def position(self, fault: "Fault", samples: int) -> int:
+        """Where the loader of a resumed rank goes on reading, in samples of its own shard."""
+        return samples
+
+    def storage(
+        self, fault: "Fault", step: int, folder: Path, writer: "FileSystemWriter"
+    ) -> "FileSystemWriter":
+        """What writes this rank's part of the checkpoint after `step` into `folder`."""
+        return writer
+
     def after_training(self, fault: "Fault") -> None:
         """After the last step, before shutdown."""
 
 
 @dataclass
 class Fault:
-    """One fault of one rank. `active` only on the ranks that it was armed for, and in attempt 0 only."""
+    """One fault of one rank. `active` only on the ranks that it was armed for, in its act's attempt only."""
 
     name: str
     ranks: tuple[int, ...]
@@ -63,12 +93,17 @@ class Fault:
 
     @property
     def active(self) -> bool:
-        """Whether this rank is one that breaks. A restarted job is whole again."""
-        return (self.env.rank in self.ranks or self.act.everywhere) and self.env.attempt == 0
+        """Whether this rank is one that breaks, in the start of the job that its act is for."""
+        concerned = self.env.rank in self.ranks or self.act.everywhere
+        return concerned and self.env.attempt == self.act.attempt
 
     def due(self, step: int) -> bool:
         """Whether this rank breaks in this step."""
         return self.active and step == self.step
+
+    def since(self, step: int) -> bool:
+        """Whether this rank is broken by this step: for faults that last."""
+        return self.active and step >= self.step >= 0
 
     def first_time(self, step: int) -> bool:
         """Whether this rank breaks in this step and has not done so yet: of many chances, the first."""

@@ -3,13 +3,17 @@
 import datetime
 import os
 import sys
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from harness.model.bundle import GroupRecord
 from harness.worker.environment import RankEnvironment
@@ -129,6 +133,34 @@ class Session:
     def message(self, step: int, peer: int, x: Any) -> tuple[int, Any] | None:
         """To whom to send what; None where this rank's fault keeps the message back."""
         return self.fault.act.message(self.fault, step, peer, x)
+
+    def compute_s(self, step: int, phase: str, seconds: float) -> float:
+        """How long timed work takes: as given, unless this rank's fault slows it."""
+        return self.fault.act.compute_s(self.fault, step, phase, seconds)
+
+    def gradients(self, step: int, gradients: Sequence[torch.Tensor]) -> None:
+        """Show the reduced gradients to this rank's fault before the optimizer uses them."""
+        if self.fault.active:
+            self.fault.act.gradients(self.fault, step, gradients)
+
+    def position(self, samples: int) -> int:
+        """Where a resumed loader goes on: `samples`, unless this rank's fault loses its place."""
+        return self.fault.act.position(self.fault, samples) if self.fault.active else samples
+
+    def storage(self, step: int, folder: Path, writer: FileSystemWriter) -> FileSystemWriter:
+        """What writes this rank's part of a checkpoint: the given writer, unless a fault replaces it."""
+        return self.fault.act.storage(self.fault, step, folder, writer) if self.fault.active else writer
+
+    @contextmanager
+    def timed(self, field: str) -> Iterator[None]:
+        """Add the seconds of a block to a measurement of the current step, also if it raises."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            before = self._fields.get(field)
+            spent = time.perf_counter() - began
+            self._fields[field] = spent + (before if isinstance(before, float) else 0.0)
 
     def measure(self, **fields: SignalValue) -> None:
         """Add measurements (the contract's signal names) to the record of the current step."""

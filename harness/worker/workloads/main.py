@@ -21,6 +21,7 @@ def run_workload(description: str | None, acts: Mapping[str, Act], argv: list[st
     options = parse_options(description, acts, argv)
     env = RankEnvironment.read()
     at = options.at if options.at < options.steps else -1
+    acts[options.mode].configure(options)
     fault = Fault(options.mode, options.culprit, at, env, acts[options.mode])
     with Session.join(options.backend, options.collective_timeout_s, fault) as session:
         train(session, options)
@@ -32,6 +33,10 @@ def train(session: "Session", options: Options) -> None:
         from harness.worker.workloads import collectives
 
         collectives.train(session, options)
+    elif options.workload == "mlp":
+        from harness.worker.workloads import mlp
+
+        mlp.train(session, options)
     elif options.workload == "pipeline":
         from harness.worker.workloads import pipeline
 

@@ -6,12 +6,18 @@ from dataclasses import dataclass
 
 from harness.model.ranks import parse_ranks
 
-WORKLOADS = ("collectives", "ddp", "fsdp", "pipeline")
+WORKLOADS = ("collectives", "ddp", "fsdp", "mlp", "pipeline")
 
 
 @dataclass(frozen=True)
 class Options:
-    """`at`: the step in which the fault fires; `save_every`: steps between checkpoints, 0 for none."""
+    """What a script was told.
+
+    `at`: the step in which the fault fires; `save_every`, `eval_every`: steps between checkpoints and between
+    evaluations, 0 for none; `compute_ms`: forward and backward of one step of `mlp`, the same every step but
+    for `jitter` (standard deviation, as a share); `work`: whether `mlp` waits for that long, as a host waits
+    for its device, or keeps the CPU busy with matrices; `factor`: how much slower a slowed part becomes.
+    """
 
     culprit: tuple[int, ...]
     mode: str
@@ -24,6 +30,11 @@ class Options:
     checkpoints: str | None
     backend: str
     collective_timeout_s: float
+    eval_every: int
+    compute_ms: float
+    jitter: float
+    work: str
+    factor: float
 
 
 def parse_options(description: str | None, modes: Collection[str], argv: list[str] | None = None) -> Options:
@@ -42,4 +53,9 @@ def parse_options(description: str | None, modes: Collection[str], argv: list[st
     parser.add_argument("--checkpoints", help="folder; default: beside the bundle's logs, or none")
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--collective-timeout-s", type=float, default=60.0)
+    parser.add_argument("--eval-every", type=int, default=0)
+    parser.add_argument("--compute-ms", type=float, default=8.0)
+    parser.add_argument("--jitter", type=float, default=0.0)
+    parser.add_argument("--work", choices=("timed", "matrices"), default="timed")
+    parser.add_argument("--factor", type=float, default=2.0)
     return Options(**vars(parser.parse_args(argv)))

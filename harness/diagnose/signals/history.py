@@ -1,0 +1,246 @@
+"""One rank's step records boiled down: medians over stretches of steps, and what happened once.
+
+A run of 10,000 steps on 1024 ranks is ten million records; what the rules ask of it fits into a few numbers
+a stretch. Only what must be compared step by step between ranks (digests) is kept whole.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from harness.diagnose.signals.columns import Floats, Ints, StepColumns
+
+CHECKED = ("loss", "grad_norm", "param_norm")
+"""Values that must be finite."""
+
+OWN = "own_s"
+"""What a rank's step takes apart from waiting for others and from saving: derived."""
+
+OUTPUT = "output_bytes"
+"""Bytes written to standard output and error in one step: derived."""
+
+STRETCHES, MAX_WIDTH = 64, 32
+
+CLOCK_JUMP_S = 60.0
+"""A wall clock that moves so much more, or less, than the measured step time jumped."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One record: where it stands, and the value that matters there."""
+
+    step: int
+    line: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Save:
+    """One checkpoint as a rank saw it: seconds in all, and for its own part (NaN where not measured)."""
+
+    step: int
+    line: int
+    duration_s: float
+    write_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class Digests:
+    """What a rank held at each step: a hash of the recorded text. Arrays of equal length."""
+
+    step: Ints
+    line: Ints
+    hash: np.ndarray[tuple[int], np.dtype[np.uint64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Consumed samples, at the records between which they grow evenly, and at both ends."""
+
+    step: Ints
+    line: Ints
+    samples: Floats
+
+    def at(self, step: int) -> float | None:
+        """The position after a step, None outside of what was recorded."""
+        if not len(self.step) or not self.step[0] <= step <= self.step[-1]:
+            return None
+        return float(np.interp(step, self.step, self.samples))
+
+
+@dataclass(frozen=True, eq=False)
+class RankHistory:
+    """`cells`: field -> one median a stretch of `width` steps, the first of which begins at step `first`.
+
+    NaN where a stretch has no such value. `lines`: the first record of each stretch, 0 where it has none.
+    """
+
+    rank: int
+    attempt: int
+    file: str
+    format: str
+    first: int
+    width: int
+    steps: Ints
+    records: int
+    ended: float
+    cells: Mapping[str, Floats]
+    lines: Ints
+    not_finite: Mapping[str, Moment] = field(default_factory=dict)
+    saves: tuple[Save, ...] = ()
+    failed_saves: tuple[Moment, ...] = ()
+    digests: Digests | None = None
+    positions: Positions | None = None
+    clock_jumps: tuple[Moment, ...] = ()
+
+
+def boil_down(columns: StepColumns) -> RankHistory:
+    """Reduce one rank's records to stretches of steps: at least 64 of them, each of at most 32 steps.
+
+    The width is a power of two and stretches begin at its multiples, so that ranks whose runs were not
+    equally long can be laid side by side.
+    """
+    width = stretch_width(int(columns.step[-1] - columns.step[0]) + 1)
+    first = int(columns.step[0]) // width * width
+    values = dict(columns.values)
+    if "step_time_s" not in values and len(columns) > 1:
+        gaps = np.diff(columns.t, prepend=np.nan) / np.maximum(
+            np.diff(columns.step, prepend=columns.step[0] - 1), 1
+        )
+        values["step_time_s"] = np.where(gaps > 0, gaps, np.nan)
+    values |= _derived(values)
+    cell = (columns.step - first) // width
+    frame = pl.DataFrame(
+        {"cell": cell, "line": columns.line, **{k: v for k, v in values.items() if not k.startswith("ckpt_")}}
+    ).fill_nan(None)
+    medians = (
+        frame.group_by("cell").agg(pl.col("line").min(), pl.exclude("cell", "line").median()).sort("cell")
+    )
+    count = int(cell.max()) + 1
+    places = medians["cell"].to_numpy()
+    return RankHistory(
+        rank=columns.rank,
+        attempt=columns.attempt,
+        file=columns.file,
+        format=columns.format,
+        first=first,
+        width=width,
+        steps=columns.step[[0, -1]],
+        records=len(columns),
+        ended=float(columns.t[-1]),
+        cells={
+            name: _spread(medians[name].fill_null(np.nan).to_numpy(), places, count)
+            for name in medians.columns
+            if name not in ("cell", "line") and medians[name].null_count() < len(medians)
+        },
+        lines=_spread(medians["line"].to_numpy(), places, count, 0).astype(np.int64),
+        not_finite={name: found for name in CHECKED if (found := _first_not_finite(columns, name))},
+        saves=_saves(columns),
+        failed_saves=_failed(columns),
+        digests=_digests(columns),
+        positions=_positions(columns),
+        clock_jumps=_jumps(columns),
+    )
+
+
+def stretch_width(span: int) -> int:
+    """Steps a stretch for a run of `span` steps."""
+    return min(MAX_WIDTH, 1 << max(0, (span // STRETCHES).bit_length() - 1))
+
+
+def _derived(values: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Own time, and output a step, where what they derive from was recorded."""
+    derived: dict[str, Floats] = {}
+    step, wait = values.get("step_time_s"), values.get("comm_wait_s")
+    if step is not None and wait is not None:
+        saving = values.get("ckpt_duration_s")
+        derived[OWN] = step - wait - (np.nan_to_num(saving) if saving is not None else 0.0)
+    written = values.get("stdout_bytes")
+    if written is not None:
+        grown = np.diff(written, prepend=np.nan)
+        # A log that was rotated starts anew: nothing is known about that step.
+        derived[OUTPUT] = np.where(grown >= 0, grown, np.nan)
+    return derived
+
+
+def _spread(values: Floats, places: Ints, count: int, empty: float = np.nan) -> Floats:
+    out = np.full(count, empty)
+    inside = places >= 0
+    out[places[inside]] = values[inside]
+    return out
+
+
+def _first_not_finite(columns: StepColumns, name: str) -> Moment | None:
+    """The first infinite value, but for a gradient whose step the loss scaler skipped: that is its work."""
+    values = columns.values.get(name)
+    if values is None:
+        return None
+    bad = np.isinf(values)
+    skipped = columns.values.get("skipped")
+    if skipped is not None and name != "loss":
+        bad &= ~(np.nan_to_num(skipped) > 0)
+    rows = np.flatnonzero(bad)
+    return _moment(columns, int(rows[0]), float(values[rows[0]])) if len(rows) else None
+
+
+def _moment(columns: StepColumns, row: int, value: float) -> Moment:
+    return Moment(int(columns.step[row]), int(columns.line[row]), value)
+
+
+def _saves(columns: StepColumns) -> tuple[Save, ...]:
+    durations = columns.values.get("ckpt_duration_s")
+    if durations is None:
+        return ()
+    nothing = np.full(len(columns), np.nan)
+    own = columns.values.get("ckpt_write_s", nothing)
+    rows = np.flatnonzero(durations > 0)
+    return tuple(
+        Save(int(columns.step[i]), int(columns.line[i]), float(durations[i]), float(own[i])) for i in rows
+    )
+
+
+def _failed(columns: StepColumns) -> tuple[Moment, ...]:
+    """Records in which the count of failed saves is higher than before."""
+    totals = columns.values.get("ckpt_failed_total")
+    if totals is None:
+        return ()
+    rows = np.flatnonzero(~np.isnan(totals))
+    grown = np.diff(totals[rows], prepend=0.0)
+    return tuple(_moment(columns, int(i), float(totals[i])) for i in rows[grown > 0])
+
+
+def _digests(columns: StepColumns) -> Digests | None:
+    if columns.digest is None:
+        return None
+    rows = np.flatnonzero(columns.digest != "")
+    hashes = pl.Series(columns.digest[rows]).hash().to_numpy()
+    return Digests(columns.step[rows], columns.line[rows], hashes)
+
+
+def _positions(columns: StepColumns) -> Positions | None:
+    samples = columns.values.get("consumed_samples")
+    if samples is None:
+        return None
+    rows = np.flatnonzero(np.isfinite(samples))
+    if not len(rows):
+        return None
+    step, line, at = columns.step[rows], columns.line[rows], samples[rows]
+    pace = np.diff(at) / np.diff(step)
+    keep = np.ones(len(rows), dtype=bool)
+    if len(rows) > 2:
+        keep[1:-1] = ~np.isclose(pace[1:], pace[:-1], rtol=1e-9)
+    return Positions(step[keep], line[keep], at[keep])
+
+
+def _jumps(columns: StepColumns) -> tuple[Moment, ...]:
+    """Where the wall clock and the measured step time do not agree; a pause between steps is no jump back."""
+    took = columns.values.get("step_time_s")
+    if took is None or len(columns) < 2:
+        return ()
+    gap = np.diff(columns.t)
+    many = np.diff(columns.step) > 1
+    off = gap - took[1:]
+    rows = np.flatnonzero((gap < 0) & (off < -1.0) | (np.abs(off) > CLOCK_JUMP_S) & ~many) + 1
+    return tuple(_moment(columns, int(i), float(off[i - 1])) for i in rows)

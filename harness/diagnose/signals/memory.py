@@ -1,0 +1,165 @@
+"""Memory over steps: an allocator that holds ever more than is in use, a process that never gives back."""
+
+import numpy as np
+
+from harness.diagnose.signals.columns import Flags, Floats
+from harness.diagnose.signals.steps import Both, Steps, change_point, rising
+from harness.diagnose.signals.wording import cite, figures, size, verb, who
+from harness.model.diagnosis import Recommendation, Where
+from harness.model.finding import Finding
+from harness.model.kinds import Confidence, Kind
+
+LONG_RUN_S = 600.0
+"""From here on growth an hour can be told; before, growth a step is all there is."""
+
+
+def fragmentation(steps: Steps) -> Finding | None:
+    """Inactive bytes that grow window by window while the bytes in use stay flat."""
+    needed = ("mem_inactive_split", "mem_allocated_peak", "mem_reserved_peak")
+    if not steps.has(*needed):
+        return None
+    inactive, used, held = (steps.both(name) for name in needed)
+    ranks = tuple(r for r in steps.ranks if _splits(steps, r, inactive[r], used[r], held[r]))
+    if not ranks:
+        return None
+    some = ranks if 2 * len(ranks) < len(steps.ranks) else ()
+    worst = max(ranks, key=lambda r: inactive[r].now)
+    retries = _grew(steps, "num_alloc_retries", ranks)
+    slower = steps.job("step_time_s")
+    certain = retries or slower.growth > steps.limits.slower
+    shown = figures(steps, "held and not in use", inactive[worst], size)
+    slow = figures(steps, "steps take", slower)
+    return Finding(
+        source="signal",
+        kind=Kind.MEMORY_FRAGMENTATION,
+        confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
+        summary=(
+            f"the allocator of {who(ranks)} holds ever more than is in use: {shown}, while use stays at "
+            f"{size(used[worst].now)}; {'allocations are retried' if retries else slow}"
+        ),
+        culprits=some,
+        victims=tuple(r for r in steps.ranks if r not in some),
+        where=Where(
+            step=steps.since(_above(steps, "mem_inactive_split", worst, inactive[worst])), site="allocator"
+        ),
+        evidence=tuple(
+            cite(
+                steps,
+                r,
+                f"rank {r}: {figures(steps, 'inactive', inactive[r], size)}; "
+                f"{figures(steps, 'in use', used[r], size)}; {figures(steps, 'reserved', held[r], size)}",
+            )
+            for r in (some or ranks)[:3]
+        ),
+        chain=("blocks are split and cannot be joined again", "-> allocations find no room that is whole"),
+    )
+
+
+def leak(steps: Steps, host_bytes: float | None) -> Finding | None:
+    """Resident memory that rises in nine of ten windows, fast, and is not what the allocator holds."""
+    if not steps.has("rss_bytes"):
+        return None
+    resident = steps.both("rss_bytes")
+    ranks = tuple(r for r in steps.ranks if _leaks(steps, r, resident[r], host_bytes))
+    if not ranks:
+        return None
+    some = ranks if 2 * len(ranks) < len(steps.ranks) else ()
+    worst = max(ranks, key=lambda r: resident[r].now - resident[r].early)
+    return Finding(
+        source="signal",
+        kind=Kind.HOST_MEMORY_LEAK,
+        confidence=Confidence.CERTAIN if some else Confidence.LIKELY,
+        summary=(
+            f"resident memory of {who(ranks)} grows by "
+            f"{size(_a_step(steps, resident[worst]))} a step: "
+            f"{figures(steps, 'it is', resident[worst], size)}"
+        ),
+        culprits=some,
+        victims=tuple(r for r in steps.ranks if r not in some),
+        where=Where(step=steps.since(_above(steps, "rss_bytes", worst, resident[worst]))),
+        evidence=tuple(
+            cite(steps, r, f"rank {r}: {figures(steps, 'resident', resident[r], size)}")
+            for r in (some or ranks)[:3]
+        ),
+        chain=("something is kept of every step", "-> the host runs out of memory"),
+    )
+
+
+def remedies(kind: Kind) -> tuple[Recommendation, ...]:
+    """What helps against a kind of this room."""
+    if kind is Kind.MEMORY_FRAGMENTATION:
+        return (
+            Recommendation(
+                "training", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True at the next start"
+            ),
+            Recommendation(
+                "training", "keep shapes fixed: no large temporary tensors whose size changes by step"
+            ),
+        )
+    if kind is Kind.HOST_MEMORY_LEAK:
+        return (
+            Recommendation(
+                "training", "look for lists that grow by step: losses kept as tensors, metrics, caches"
+            ),
+        )
+    return ()
+
+
+def _splits(steps: Steps, rank: int, inactive: Both, used: Both, held: Both) -> bool:
+    limits = steps.limits
+    grown = inactive.now - inactive.early
+    flat = abs(used.now - used.early) <= limits.flat * used.early + grown / 4
+    return bool(
+        inactive.growth > limits.inactive_growth
+        and inactive.now > limits.inactive_share * held.now
+        and flat
+        and rising(_since_change(steps, "mem_inactive_split", rank, inactive)) >= limits.rising_windows
+    )
+
+
+def _leaks(steps: Steps, rank: int, resident: Both, host_bytes: float | None) -> bool:
+    limits = steps.limits
+    a_step = _a_step(steps, resident)
+    if steps.has("mem_inactive_split"):
+        # Where it is the allocator that holds on, fragmentation says so; on GPUs this is another memory.
+        held = steps.both("mem_inactive_split")[rank]
+        if 2 * (held.now - held.early) > resident.now - resident.early:
+            return False
+    if rising(_since_change(steps, "rss_bytes", rank, resident)) < limits.rising_windows:
+        return False
+    took = steps.job("step_time_s").now
+    if host_bytes and took * (steps.last - steps.first) > LONG_RUN_S:
+        return bool(a_step * 3600 / took > limits.leak_host_share_an_hour * host_bytes)
+    return a_step > limits.leak_bytes_a_step
+
+
+def _a_step(steps: Steps, both: Both) -> float:
+    """Growth a step between the middles of the two windows."""
+    assert steps.windows is not None
+    early, now = steps.windows
+    return (both.now - both.early) / max(1, (now.first + now.last - early.first - early.last) / 2)
+
+
+def _above(steps: Steps, field: str, rank: int, both: Both) -> Flags:
+    """Stretches in which a field stands clearly above its early value: a tenth of the way up to now."""
+    values = steps.matrix(field)[steps.ranks.index(rank)]
+    above: Flags = np.nan_to_num(values, nan=np.inf) > both.early + 0.1 * (both.now - both.early)
+    return above
+
+
+def _since_change(steps: Steps, field: str, rank: int, both: Both) -> Floats:
+    """A rank's values from where they left their early level: what grows only since yesterday grows."""
+    begin = change_point(_above(steps, field, rank, both))
+    values = steps.matrix(field)[steps.ranks.index(rank)]
+    # All of the present window at least: a step up that happened once is not growth.
+    assert steps.windows is not None
+    begin = min(begin, steps.windows[1].cells.start)
+    out: Floats = values[begin:]
+    return out
+
+
+def _grew(steps: Steps, field: str, ranks: tuple[int, ...]) -> bool:
+    if not steps.has(field):
+        return False
+    both = steps.both(field)
+    return any(both[r].now > max(both[r].early, 0) for r in ranks)

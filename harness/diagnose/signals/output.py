@@ -1,0 +1,42 @@
+"""Output that floods: bytes a step, against the run's own beginning."""
+
+from harness.diagnose.signals.history import OUTPUT
+from harness.diagnose.signals.steps import Steps
+from harness.diagnose.signals.wording import cite, figures, size, verb, who
+from harness.model.diagnosis import Where
+from harness.model.finding import Finding
+from harness.model.kinds import Confidence, Kind
+
+
+def flood(steps: Steps) -> Finding | None:
+    """Ranks that write ten times what they wrote, more than 64 KiB a step, while steps became slower."""
+    if not steps.has(OUTPUT):
+        return None
+    limits, written, slower = steps.limits, steps.both(OUTPUT), steps.job("step_time_s")
+    ranks = tuple(
+        r
+        for r in steps.ranks
+        if written[r].now > max(limits.flood_growth * written[r].early, limits.flood_bytes)
+    )
+    if not ranks or not slower.growth > limits.slower:
+        return None
+    some = ranks if 2 * len(ranks) < len(steps.ranks) else ()
+    worst = max(ranks, key=lambda r: written[r].now)
+    flags = steps.matrix(OUTPUT)[steps.ranks.index(worst)] > limits.flood_bytes
+    return Finding(
+        source="signal",
+        kind=Kind.LOG_FLOOD,
+        confidence=Confidence.CERTAIN if some else Confidence.LIKELY,
+        summary=(
+            f"{who(ranks)} {verb(ranks, 'writes', 'write')} {size(written[worst].now)} of output a step, "
+            f"{size(written[worst].early)} at first; {figures(steps, 'steps take', slower)}"
+        ),
+        culprits=some,
+        victims=tuple(r for r in steps.ranks if r not in some),
+        where=Where(step=steps.since(flags), site="logging"),
+        evidence=tuple(
+            cite(steps, r, f"rank {r}: {figures(steps, 'output a step', written[r], size)}")
+            for r in (some or ranks)[:3]
+        ),
+        chain=("a message is written again and again", "-> the training thread waits for its output"),
+    )

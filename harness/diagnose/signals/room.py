@@ -1,0 +1,102 @@
+"""Step records to findings: first numbers that are wrong, then few ranks or all, then what grows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.diagnose.signals.checkpoints import failed_save, slow_save
+from harness.diagnose.signals.dragging import Dragging, dragging, straggler
+from harness.diagnose.signals.everybody import all_starved, slow_exchange
+from harness.diagnose.signals.history import RankHistory
+from harness.diagnose.signals.memory import fragmentation, leak
+from harness.diagnose.signals.numerics import not_finite, odd_replica
+from harness.diagnose.signals.output import flood
+from harness.diagnose.signals.positions import rewound
+from harness.diagnose.signals.steps import Steps
+from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
+from harness.model.finding import Finding
+from harness.model.kinds import Kind
+from harness.model.ranks import format_ranks
+
+
+@dataclass(frozen=True)
+class SignalsResult:
+    """`findings`: the one that explains most comes first. `dragging`: ranks that everybody waits for."""
+
+    steps: Steps = field(default_factory=lambda: Steps(()))
+    findings: tuple[Finding, ...] = ()
+    dragging: tuple[Dragging, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What other evidence says about the job whose steps these are.
+
+    `alike`: all ranks are known to have the same part in it; `on_cpus`: it computes and communicates on CPUs
+    only; `host_bytes`: memory of a host.
+    """
+
+    world_size: int = 0
+    alike: bool = False
+    on_cpus: bool = False
+    host_bytes: float | None = None
+
+
+def analyse_steps(
+    attempts: Mapping[int, Sequence[RankHistory]],
+    around: Circumstances,
+    limits: Thresholds = DEFAULTS,
+) -> SignalsResult:
+    """Weigh the step records of all starts of a job. Slopes are looked for in the last start that is long enough."""
+    if not attempts:
+        return SignalsResult()
+    last = Steps(attempts[max(attempts)], limits)
+    numbers = [f for f in (odd_replica(last.histories), not_finite(last.histories)) if f]
+    # What came first is the cause: a flipped bit may end in NaN, and digests of NaN differ.
+    numbers.sort(key=lambda f: (f.where.step or 0, f.kind is not Kind.LOSS_NOT_FINITE))
+    certain = [*numbers, rewound(attempts), failed_save(last)]
+    steps = next(
+        (s for n in sorted(attempts, reverse=True) if (s := Steps(attempts[n], limits)).windows), last
+    )
+    slopes, found = _slopes(steps, around) if steps.windows else ([], ())
+    return SignalsResult(
+        steps=last,
+        findings=tuple(f for f in (*certain, *slopes) if f),
+        dragging=found,
+        missing=_missing(steps, around),
+    )
+
+
+def _slopes(steps: Steps, around: Circumstances) -> tuple[list[Finding | None], tuple[Dragging, ...]]:
+    """Few ranks or all first. Few: what they do meanwhile. All: data, memory, output, saves, the network."""
+    found = dragging(steps)
+    drag = straggler(steps, found, around.alike)
+    splits, floods = fragmentation(steps), flood(steps)
+    named = {d.rank for d in found}
+    # A rank that drags because its allocator or its log does is that.
+    explained = [f for f in (floods, splits) if f and (not named or named <= {*f.culprits})]
+    everybody = [] if found else [all_starved(steps)]
+    rest = [slow_save(steps), leak(steps, around.host_bytes)]
+    # On CPUs the network is the same CPUs: that they are busy is no network's fault.
+    network = [] if found or around.on_cpus else [slow_exchange(steps)]
+    return [*explained, drag, *everybody, splits, floods, *rest, *network], found
+
+
+def _missing(steps: Steps, around: Circumstances) -> tuple[str, ...]:
+    """What the records lack, and what could therefore not be asked."""
+    lines = []
+    absent = sorted(set(range(around.world_size)) - set(steps.ranks))
+    if absent and steps.ranks:
+        lines.append(f"no step records of rank {format_ranks(absent)}")
+    if steps.windows is None and steps.ranks:
+        count = max(h.records for h in steps.histories)
+        lines.append(f"{count} step records a rank: too few to compare with the run's own beginning")
+    elif steps.ranks and not steps.has("comm_wait_s") and len(steps.ranks) > 1:
+        lines.append("step records without comm_wait_s: a rank that drags cannot be told from those who wait")
+    for history in steps.histories:
+        for jump in history.clock_jumps[:1]:
+            lines.append(
+                f"{history.file}:{jump.line}: the clock of rank {history.rank} jumped by {jump.value:+.0f} s at "
+                f"step {jump.step}: times are not compared across it"
+            )
+    return tuple(lines[:20])
