@@ -20,18 +20,22 @@ class Output:
         self._lseek = ctypes.PyDLL(None).lseek
         self._lseek.argtypes = (ctypes.c_int, ctypes.c_long, ctypes.c_int)
         self._lseek.restype = ctypes.c_long
-        files: dict[tuple[int, int], list[int]] = {}
+        self._fds: tuple[int, ...] = ()
+        seen: set[tuple[int, int]] = set()
         for fd in (1, 2):
             try:
                 found = os.fstat(fd)
             except OSError:
                 continue
-            if stat.S_ISREG(found.st_mode):
-                files.setdefault((found.st_dev, found.st_ino), []).append(fd)
-        self._files = tuple(files.values())
+            if stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) not in seen:
+                seen.add((found.st_dev, found.st_ino))
+                self._fds += (fd,)
 
     def written(self) -> int | None:
         """Bytes so far, None where neither goes to a file; a file that both go to counts once."""
-        if not self._files:
-            return None
-        return sum(max(0, *(int(self._lseek(fd, 0, _SEEK_CUR)) for fd in fds)) for fds in self._files)
+        total = -1
+        for fd in self._fds:
+            at = self._lseek(fd, 0, _SEEK_CUR)
+            if at >= 0:
+                total = max(total, 0) + at
+        return total if total >= 0 else None

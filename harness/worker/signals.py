@@ -180,13 +180,16 @@ class Signals:
                 self._memory.add(record, t)
             except Exception as error:  # a device in trouble must not cost the record that shows it
                 self._tell(f"memory: {error}")
-        self.lost_fields += add_fields(record, seconds) + add_fields(record, fields)
+        if seconds:
+            self.lost_fields += add_fields(record, seconds)
+        if fields:
+            self.lost_fields += add_fields(record, fields)
         data = line(record)
         if data is None:
             self._lost += 1
             self._tell("a record was too long")
             return
-        file.write(data)
+        file.write(data, self._thread.preemptions)
         if file.problem:
             self._tell(file.problem)
 
@@ -209,7 +212,7 @@ class Signals:
 
 
 def _step_number(step: object) -> int:
-    value = plain(step)
+    value = step if type(step) is int else plain(step)
     if not isinstance(value, int | float) or value != int(value):
         raise ValueError("a step is not a whole number")
     return int(value)
