@@ -9,6 +9,7 @@ from harness.diagnose.decide import decide
 from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.gathered import Gathered, gather
 from harness.diagnose.launcher.exits import exit_text
+from harness.diagnose.remedies import next_steps, recommendations
 from harness.diagnose.stalls import frames_text
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import (
@@ -112,6 +113,7 @@ def _diagnosis(finding: Finding, gathered: Gathered) -> Diagnosis:
         chain=finding.chain,
         timeline=_timeline(gathered),
         next_steps=_next_steps(finding, gathered),
+        recommendations=recommendations(finding.kind, finding.where),
         key_files=_key_files(finding, gathered),
         missing_evidence=_missing(gathered),
     )
@@ -182,6 +184,8 @@ def _next_steps(finding: Finding, gathered: Gathered) -> tuple[str, ...]:
     where = finding.where
     if finding.kind is Kind.HEALTHY:
         return ()
+    if finding.source == "signal" and (steps := next_steps(finding.kind, finding.culprits, where)):
+        return steps
     if finding.kind is Kind.COLLECTIVE_SKIPPED and where.expected and where.expected.site:
         return (f"# read {where.expected.site}: which rank-dependent condition leaves that call out?",)
     found = next(iter(where.found.values()), None)

@@ -2,8 +2,10 @@
 
 import dataclasses
 import re
+import time
 
 from harness.diagnose.gathered import Gathered
+from harness.diagnose.signals.standing import standing
 from harness.diagnose.signals.wording import verb, who
 from harness.model.diagnosis import Citation
 from harness.model.finding import Finding
@@ -44,6 +46,13 @@ def slope(gathered: Gathered) -> Finding | None:
     also = tuple(f"also: {f.summary}" for f in others[:2])
     weighed = _with_witnesses(found, gathered)
     return dataclasses.replace(weighed, evidence=(*weighed.evidence, *extra), chain=(*weighed.chain, *also))
+
+
+def records_alone(gathered: Gathered) -> Finding | None:
+    """Step records and nothing else that speaks: who is behind, or whether the job may hang."""
+    if gathered.exits is not None or gathered.manifest is not None or gathered.flight.evidence.tables:
+        return None
+    return standing(gathered.signals.steps, time.time())
 
 
 def _first(gathered: Gathered, kinds: frozenset[Kind] | None = None) -> Finding | None:

@@ -5,7 +5,7 @@ import numpy as np
 from harness.diagnose.signals.columns import Flags, Floats
 from harness.diagnose.signals.steps import Both, Steps, change_point, rising
 from harness.diagnose.signals.wording import cite, figures, size, verb, who
-from harness.model.diagnosis import Recommendation, Where
+from harness.model.diagnosis import Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 
@@ -83,26 +83,6 @@ def leak(steps: Steps, host_bytes: float | None) -> Finding | None:
         ),
         chain=("something is kept of every step", "-> the host runs out of memory"),
     )
-
-
-def remedies(kind: Kind) -> tuple[Recommendation, ...]:
-    """What helps against a kind of this room."""
-    if kind is Kind.MEMORY_FRAGMENTATION:
-        return (
-            Recommendation(
-                "training", "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True at the next start"
-            ),
-            Recommendation(
-                "training", "keep shapes fixed: no large temporary tensors whose size changes by step"
-            ),
-        )
-    if kind is Kind.HOST_MEMORY_LEAK:
-        return (
-            Recommendation(
-                "training", "look for lists that grow by step: losses kept as tensors, metrics, caches"
-            ),
-        )
-    return ()
 
 
 def _splits(steps: Steps, rank: int, inactive: Both, used: Both, held: Both) -> bool:

@@ -1,4 +1,4 @@
-"""Step records alone, of a job that made no further step: who is behind, and for how long nobody moved."""
+"""Step records alone: who stopped while others went on, and what can be said where nobody is behind."""
 
 import numpy as np
 
@@ -8,53 +8,78 @@ from harness.model.diagnosis import Citation, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 
+RECENT_S = 24 * 3600.0
+"""Records whose last step is no older may be of a job that hangs right now."""
 
-def standing(steps: Steps, now: float | None) -> Finding | None:
-    """Ranks that stopped while others went on; or nobody moves any more, which the records alone cannot place.
 
-    `now`: unix seconds until which a step could have been recorded, None where that is not known. A rank is
-    behind if the others ended later steps, and it has been silent for three of its median steps and 90 s
-    (DIAGNOSIS, thresholds) by the time of the last of them.
+def standing(steps: Steps, now: float) -> Finding | None:
+    """Ranks that stopped while others went on; else whether the job may hang, by the age of its last step.
+
+    `now`: unix seconds. A rank is behind if others ended later steps and it was silent meanwhile for three of
+    its median steps and 90 s (DIAGNOSIS, thresholds). Where all stand at one step, records of the last day
+    are of a job that hangs or has ended, which they cannot tell apart; older ones of a job that is over.
     """
     if not steps.histories:
         return None
-    usual = float(np.nanmedian(steps.matrix("step_time_s"))) if steps.has("step_time_s") else float("nan")
-    limit = np.nanmax([steps.limits.hang_steps * usual, steps.limits.hang_s])
+    return _behind(steps) or _all_at_one_step(steps, now)
+
+
+def _usual_s(steps: Steps) -> float:
+    return float(np.nanmedian(steps.matrix("step_time_s"))) if steps.has("step_time_s") else float("nan")
+
+
+def _limit_s(steps: Steps) -> float:
+    return float(np.nanmax([steps.limits.hang_steps * _usual_s(steps), steps.limits.hang_s]))
+
+
+def _behind(steps: Steps) -> Finding | None:
     newest = max(h.ended for h in steps.histories)
-    until = max(newest, now or 0.0)
     ahead = max(int(h.steps[-1]) for h in steps.histories)
-    behind = [h for h in steps.histories if h.steps[-1] < ahead and until - h.ended > limit]
-    if behind and 2 * len(behind) < len(steps.histories):
-        ranks = tuple(h.rank for h in behind)
-        last = int(max(h.steps[-1] for h in behind))
-        return Finding(
-            source="signal",
-            kind=Kind.RANK_STALLED,
-            confidence=Confidence.POSSIBLE,
-            summary=(
-                f"{who(ranks)} {verb(ranks, 'has', 'have')} completed no step after step {last}, "
-                f"{seconds(until - behind[0].ended)} ago; others reached step {ahead}"
-            ),
-            suspects=ranks,
-            victims=tuple(r for r in steps.ranks if r not in ranks),
-            where=Where(step=last + 1),
-            evidence=tuple(
-                Citation(
-                    "signal", f"rank {h.rank}: the last record is of step {h.steps[-1]}", h.file, rank=h.rank
-                )
-                for h in behind[:3]
-            ),
-        )
-    if now is None or now - newest <= limit:
+    behind = [h for h in steps.histories if h.steps[-1] < ahead and newest - h.ended > _limit_s(steps)]
+    if not behind or 2 * len(behind) >= len(steps.histories):
         return None
+    ranks = tuple(h.rank for h in behind)
+    last = int(max(h.steps[-1] for h in behind))
     return Finding(
         source="signal",
-        kind=Kind.INCONCLUSIVE,
+        kind=Kind.RANK_STALLED,
         confidence=Confidence.POSSIBLE,
         summary=(
-            f"no rank has completed a step for {seconds(now - newest)}, after step {ahead} (a step takes "
-            f"{seconds(usual)}): the job hangs, or it has ended; its step records do not say which"
+            f"{who(ranks)} {verb(ranks, 'has', 'have')} completed no step after step {last}; others went on for "
+            f"{seconds(newest - behind[0].ended)} and reached step {ahead}"
         ),
-        victims=steps.ranks,
-        where=Where(step=ahead + 1),
+        suspects=ranks,
+        victims=tuple(r for r in steps.ranks if r not in ranks),
+        where=Where(step=last + 1),
+        evidence=tuple(
+            Citation(
+                "signal", f"rank {h.rank}: its last record is of step {h.steps[-1]}", h.file, rank=h.rank
+            )
+            for h in behind[:3]
+        ),
+    )
+
+
+def _all_at_one_step(steps: Steps, now: float) -> Finding:
+    newest = max(h.ended for h in steps.histories)
+    last = max(int(h.steps[-1]) for h in steps.histories)
+    silent = now - newest
+    usual = _usual_s(steps)
+    may_hang = _limit_s(steps) < silent < RECENT_S
+    if may_hang:
+        summary = (
+            f"no rank has completed a step for {seconds(silent)}, after step {last} (a step takes "
+            f"{seconds(usual)}): the job hangs or has ended, and step records do not say which"
+        )
+    else:
+        summary = (
+            f"{len(steps.ranks)} ranks recorded steps up to {last}, and nothing in their records grew or went "
+            "wrong; how the job ended they do not say"
+        )
+    return Finding(
+        source="signal",
+        kind=Kind.INCONCLUSIVE if may_hang else Kind.HEALTHY,
+        confidence=Confidence.POSSIBLE,
+        summary=summary,
+        where=Where(step=last + 1 if may_hang else None),
     )

@@ -1,0 +1,61 @@
+"""What to change, and where to look next, for a job that runs on and is slow or wrong."""
+
+from harness.model.diagnosis import Recommendation, Where
+from harness.model.kinds import Kind
+
+_TRAINING = {
+    Kind.MEMORY_FRAGMENTATION: (
+        "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True at the next start",
+        "keep shapes fixed: no large temporary tensors whose size changes from step to step",
+    ),
+    Kind.HOST_MEMORY_LEAK: ("look for what grows by the step: losses kept as tensors, metrics, caches",),
+    Kind.LOG_FLOOD: ("say a warning once, and on rank 0 only; write logs from a thread of their own",),
+    Kind.DATA_STARVED: ("more loader workers and a deeper prefetch; tokenize before training",),
+    Kind.LOSS_NOT_FINITE: (
+        "go back to a checkpoint at least 100 steps before, and skip that stretch of the data",
+        "check features and labels for finite values where batches are made",
+    ),
+    Kind.SILENT_CORRUPTION: ("go back to the last checkpoint before that step: later ones hold the damage",),
+    Kind.DATA_CORRUPT: ("save and load the place in the data of every rank with the checkpoint",),
+    Kind.CHECKPOINT_SLOW: ("save asynchronously, or to local disks first",),
+    Kind.CHECKPOINT_FAILED: ("no step since then is safe: mend the storage, then save by hand",),
+}
+_STORAGE = {
+    Kind.DATA_STARVED: "look for throttling and slow shards at the data's source",
+    Kind.CHECKPOINT_SLOW: "look at the load and the quota of the checkpoints' storage",
+    Kind.CHECKPOINT_FAILED: "df -h and df -i of the checkpoints' storage; is it mounted and writable there?",
+}
+_HARDWARE = {
+    Kind.STRAGGLER: "clock, temperature, throttle reasons and link errors of that rank's card",
+    Kind.SILENT_CORRUPTION: "take that card out of the job and test its memory",
+}
+
+
+def recommendations(kind: Kind, where: Where) -> tuple[Recommendation, ...]:
+    """What to change. Source: the four suspects of a slow job, and the runbook, in the first seed."""
+    found = [Recommendation("training", do) for do in _TRAINING.get(kind, ())]
+    if kind in _STORAGE:
+        found.append(Recommendation("storage", _STORAGE[kind]))
+    if kind is Kind.STRAGGLER and where.site == "host":
+        found.append(
+            Recommendation("scheduler", "bind ranks to cores of their own, and look who else runs there")
+        )
+    elif kind in _HARDWARE:
+        found.append(Recommendation("hardware", _HARDWARE[kind]))
+    return tuple(found)
+
+
+def next_steps(kind: Kind, culprits: tuple[int, ...], where: Where) -> tuple[str, ...]:
+    """Commands that can be pasted, for kinds under which a job runs on."""
+    rank = culprits[0] if culprits else None
+    of = f"   # rank {rank}" if rank is not None else "   # a few ranks"
+    if kind is Kind.STRAGGLER and where.site == "host":
+        return (f"top -H -p PID{of}", f"py-spy dump --nonblocking --pid PID{of}")
+    if kind is Kind.STRAGGLER:
+        return (
+            f"nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE{of}",
+            f"drill collect --match TRAINING_SCRIPT{of}: what it does while others wait",
+        )
+    if kind in (Kind.LOG_FLOOD, Kind.DATA_STARVED, Kind.HOST_MEMORY_LEAK):
+        return (f"py-spy dump --nonblocking --pid PID{of}",)
+    return ()
