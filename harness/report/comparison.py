@@ -9,6 +9,7 @@ from harness.model.comparison import Bucket, ComparedResult, Comparison, RankBuc
 from harness.report.terminal import WIDTH, plain_table, show_diagnosis
 
 MAX_RANKS = 8
+_SECONDS = "seconds"
 _REAL_SHARE = 0.02
 """Smaller differences than this share of all that was measured then are printed, not coloured."""
 
@@ -27,18 +28,19 @@ def _show_table(console: Console, comparison: Comparison) -> None:
     console.print(f"then  {comparison.then}", width=WIDTH, overflow="fold")
     console.print()
     table = plain_table()
-    table.add_column(comparison.unit, no_wrap=True)
+    table.add_column(_unit(comparison), no_wrap=True)
     for name in ("then", "now", "difference", "of then"):
         table.add_column(name, justify="right", no_wrap=True)
     whole = max((row.then_s or 0.0 for row in comparison.rows), default=0.0)
+    scale = _scale(comparison)
     for row in comparison.rows:
         grew = row.grew_s
         style = _style(grew, whole)
         table.add_row(
             row.name,
-            _figure(row.then_s),
-            _figure(row.now_s),
-            _figure(grew, sign=True),
+            _figure(row.then_s, scale),
+            _figure(row.now_s, scale),
+            _figure(grew, scale, sign=True),
             _share(row),
             style=style,
         )
@@ -54,11 +56,12 @@ def _show_ranks(console: Console, comparison: Comparison, culprits: Sequence[int
     shown = sorted(ordered[:MAX_RANKS], key=lambda r: r.rank)
     table = plain_table()
     table.add_column("difference", no_wrap=True)
+    scale = _scale(comparison)
     for ranked in shown:
         style = "red" if ranked.rank in culprits else ""
         table.add_column(f"rank {ranked.rank}", justify="right", style=style, no_wrap=True)
     for i, row in enumerate(shown[0].rows):
-        table.add_row(row.name, *(_figure(ranked.rows[i].grew_s, sign=True) for ranked in shown))
+        table.add_row(row.name, *(_figure(ranked.rows[i].grew_s, scale, sign=True) for ranked in shown))
     console.print(table, width=WIDTH)
     left = len(comparison.ranks) - len(shown)
     if left:
@@ -76,12 +79,22 @@ def _style(grew: float | None, whole: float) -> str:
     return "bold red" if grew > 0 else "green"
 
 
-def _figure(value: float | None, sign: bool = False) -> str:
-    """Four significant figures; a dash where it was not measured."""
+def _scale(comparison: Comparison) -> float:
+    """1000 where seconds would begin with zeros."""
+    values = [value for row in comparison.rows for value in (row.then_s, row.now_s) if value is not None]
+    return 1e3 if max(values, default=1.0) < 1 and comparison.unit.startswith(_SECONDS) else 1.0
+
+
+def _unit(comparison: Comparison) -> str:
+    small = _scale(comparison) != 1
+    return f"milli{comparison.unit}" if small else comparison.unit
+
+
+def _figure(value: float | None, scale: float, sign: bool = False) -> str:
+    """Three decimals; a dash where it was not measured."""
     if value is None:
         return "-"
-    digits = 3 if abs(value) >= 1 else 4 if abs(value) >= 0.1 else 5
-    return f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+    return f"{value * scale:+.3f}" if sign else f"{value * scale:.3f}"
 
 
 def _share(row: Bucket) -> str:

@@ -11,12 +11,16 @@ from harness.model.kinds import Category, Confidence, Kind
 
 @dataclass(frozen=True)
 class Answer:
-    """`says` completes "steps take so much longer: ..."; `category` where the kind alone does not fix it."""
+    """`says` completes "steps take so much longer: ..."; `category` where the kind alone does not fix it.
+
+    `convicts`: late ranks are culprits; where their time may be spent waiting unseen, they are suspects.
+    """
 
     kind: Kind
     confidence: Confidence
     says: str
     site: str | None = None
+    convicts: bool = True
     category: Category | None = None
     chain: tuple[str, ...] = ()
     next_steps: tuple[str, ...] = ()
@@ -37,6 +41,12 @@ class Case:
         """The late ranks; where none is, all."""
         late = self.decision.late
         return tuple(g for g in self.found if not late or g.rank in late)
+
+    @property
+    def untraced(self) -> tuple[int, ...]:
+        """Ranks of the job without a new trace, where the job's size is known."""
+        everybody = range(self.now.world_size or 0)
+        return tuple(rank for rank in everybody if rank not in self.now.breakdowns)
 
     @property
     def alone(self) -> bool:

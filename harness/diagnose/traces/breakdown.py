@@ -100,7 +100,6 @@ class Breakdown:
 
     rank: int
     file: str
-    world_size: int | None
     on_device: bool
     steps: tuple[int, ...]
     step_ns: Ints

@@ -44,7 +44,7 @@ def compare_traces(
         PrerequisiteError: one side has no usable trace.
         UsageError: one side was traced on a device, the other without one.
     """
-    old, new = read_side([then], on_progress), read_side(now, on_progress)
+    old, new = read_side([then], None, on_progress), read_side(now, world_size, on_progress)
     if old.on_device != new.on_device:
         with_device, without = (now[0], then) if new.on_device else (then, now[0])
         raise UsageError(
@@ -60,19 +60,20 @@ def compare_traces(
 def _diagnosis(case: Case, answer: Answer, world_size: int | None) -> Diagnosis:
     late = case.decision.late if answer.kind is not Kind.INCONCLUSIVE else ()
     traced = set(case.now.breakdowns)
-    expected = case.now.world_size or world_size
-    missing = set(range(expected)) - traced if expected else set()
     files = [file for g in _shown(case) for file in (g.now.file, g.then.file)]
     return Diagnosis(
         kind=answer.kind,
         category=answer.category or category_of(answer.kind, answer.site),
         confidence=_confidence(case, answer),
         summary=_summary(case, answer),
-        culprits=late,
+        culprits=late if answer.convicts else (),
+        suspects=() if answer.convicts else late,
         victims=tuple(sorted(traced - set(late))) if late else (),
         where=Where(site=answer.site),
         ranks=RankCensus(
-            expected=expected, with_evidence=format_ranks(traced), missing=format_ranks(missing)
+            expected=case.now.world_size,
+            with_evidence=format_ranks(traced),
+            missing=format_ranks(case.untraced),
         ),
         job=Job(framework="torch"),
         evidence=_evidence(case),
@@ -81,7 +82,7 @@ def _diagnosis(case: Case, answer: Answer, world_size: int | None) -> Diagnosis:
         next_steps=answer.next_steps,
         recommendations=answer.recommendations,
         key_files=tuple(dict.fromkeys(files)),
-        missing_evidence=_missing(case, missing),
+        missing_evidence=_missing(case),
     )
 
 
@@ -146,12 +147,13 @@ def _ruled_out(case: Case, answer: Answer) -> tuple[RuledOut, ...]:
     return tuple({r.kind: r for r in ruled}.values())
 
 
-def _missing(case: Case, missing: set[int]) -> tuple[str, ...]:
-    said = [f"no trace of {ranks_text(format_ranks(missing))}"] if missing else []
-    strangers = [g for g in case.found if g.rank != g.then.rank]
+def _missing(case: Case) -> tuple[str, ...]:
+    said = [f"no trace of {ranks_text(format_ranks(case.untraced))}"] if case.untraced else []
+    strangers = [rank for rank in case.now.breakdowns if rank not in case.then.breakdowns]
     if strangers:
-        ranks = format_ranks(g.rank for g in strangers)
-        said.append(f"no old trace of {ranks_text(ranks)}: compared with rank {strangers[0].then.rank}")
+        compared = [g.then.rank for g in case.found if not g.is_own]
+        instead = f"compared with rank {compared[0]}" if compared else "left out"
+        said.append(f"no old trace of {ranks_text(format_ranks(strangers))}: {instead}")
     sizes = case.then.world_size, case.now.world_size
     if None not in sizes and sizes[0] != sizes[1]:
         said.append(f"{sizes[0]} ranks then, {sizes[1]} now: communication differs by that alone")

@@ -35,6 +35,7 @@ def decide(found: Sequence[RankGrowth]) -> Decision:
         return Decision(None, (), False, step, parts)
     late = _late(found, step)
     if late:
+        # Waiting is no work: of a late rank only what it does itself can be the cause.
         few = [g for g in found if g.rank in late]
         return Decision(_most([own for own in BUCKETS if own not in WAITING], few), late, True, step, parts)
     return Decision(_most(BUCKETS, found), (), True, step, parts)
@@ -42,7 +43,7 @@ def decide(found: Sequence[RankGrowth]) -> Decision:
 
 def _late(found: Sequence[RankGrowth], step: Growth) -> tuple[int, ...]:
     """Ranks that hold up the others: their own work grew, and everybody else waits more than they do."""
-    late = [g for g in found if g.own.is_real and g.own.by_s >= EXPLAINS * step.by_s]
+    late = [g for g in found if g.is_own and g.own.is_real and g.own.by_s >= EXPLAINS * step.by_s]
     if not late or 2 * len(late) > len(found) or len(late) == len(found):
         return ()
     others = [g for g in found if g not in late]

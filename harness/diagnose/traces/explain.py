@@ -16,6 +16,8 @@ def explain(case: Case) -> Answer:
         return Answer(Kind.HEALTHY, Confidence.LIKELY, "nothing grew beyond noise")
     if case.decision.late:
         return _few(case, bucket)
+    if bucket is None and not case.decision.step.is_real:
+        return Answer(Kind.HEALTHY, Confidence.POSSIBLE, "within the spread from step to step")
     if bucket is None:
         return Answer(
             Kind.INCONCLUSIVE,
@@ -43,8 +45,9 @@ def _few(case: Case, bucket: str | None) -> Answer:
         return Answer(
             Kind.STRAGGLER,
             Confidence.POSSIBLE,
-            f"its own part of the step takes {grown(by)}, while its CPU does something else",
+            f"its own part of the step takes {grown(by)}, while its CPU does what no annotation names",
             site="host",
+            convicts=False,
             next_steps=answer.next_steps,
         )
     return kernels_grew(case, bucket)

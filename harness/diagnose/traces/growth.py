@@ -37,9 +37,9 @@ class Growth:
 
 @dataclass(frozen=True)
 class RankGrowth:
-    """One rank: its step, what of that is its own work, and each part. `then` is its trace of the old side.
+    """One rank: its step, what of that is its own work, and each part. `then` is the old trace.
 
-    `then` is another rank's where this one has none.
+    That is another rank's only where no rank has a trace on both sides.
     """
 
     rank: int
@@ -50,15 +50,26 @@ class RankGrowth:
     parts: Mapping[str, Growth]
 
     @property
+    def is_own(self) -> bool:
+        """Whether both traces are of this rank."""
+        return self.rank == self.then.rank
+
+    @property
     def waits_more_s(self) -> float:
         """By how much its waiting for other ranks grew."""
         return sum(self.parts[name].by_s for name in WAITING)
 
 
 def growths(then: Side, now: Side) -> tuple[RankGrowth, ...]:
-    """One entry a rank of the new side. A rank without an old trace is compared with the middle old one."""
+    """One entry a rank that has a trace on both sides: ranks of one job may differ in what they do.
+
+    If there is none, every new trace is compared with the middle old one.
+    """
+    common = [rank for rank in now.breakdowns if rank in then.breakdowns]
+    if common:
+        return tuple(_growth(then.breakdowns[rank], now.breakdowns[rank]) for rank in common)
     middle = _middle(list(then.breakdowns.values()))
-    return tuple(_growth(then.breakdowns.get(rank, middle), new) for rank, new in now.breakdowns.items())
+    return tuple(_growth(middle, new) for new in now.breakdowns.values())
 
 
 def _middle(breakdowns: Sequence[Breakdown]) -> Breakdown:

@@ -27,6 +27,10 @@ _MATRIX_OPS = frozenset(
     )
 )
 
+_SYMMETRIC = re.compile(
+    r"all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|nvshmem|multimem|deep_ep",
+    re.IGNORECASE,
+)
 _LOGGING = re.compile(r"logging/__init__\.py|logging/handlers\.py|built-in (method|function) (write|print)\b")
 _RECOMPUTE = re.compile(r"recompute|rematerial|activation[ _-]?checkpoint", re.IGNORECASE)
 
@@ -48,8 +52,8 @@ def is_matrix_op(name: str) -> bool:
 
 
 def is_collective_kernel(name: str) -> bool:
-    """NCCL's and RCCL's kernels, the sends and receives included."""
-    return name.startswith(("nccl", "rccl", "msccl"))
+    """NCCL's and RCCL's kernels, sends and receives included, and those of symmetric memory: all wait."""
+    return name.startswith(("nccl", "rccl", "msccl")) or bool(_SYMMETRIC.search(name))
 
 
 def is_p2p(name: str, collective: str) -> bool:

@@ -15,6 +15,8 @@ EVEN = 0.1
 ENOUGH = 0.9
 """Share of the matrix time that must have grown evenly."""
 MAX_SHOWN = 3
+WORTH_NAMING = 0.1
+"""Share of the largest growth below which a kernel is not named."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ def slowed_evenly(then: Work, now: Work) -> float | None:
 
 def grown_names(found: Sequence[KernelChange]) -> str:
     """The kernels that grew most, in words."""
-    return "; ".join(_words(change) for change in found[:MAX_SHOWN] if change.by_s > 0)
+    shown = [c for c in found[:MAX_SHOWN] if c.by_s > 0 and c.by_s >= WORTH_NAMING * found[0].by_s]
+    return "; ".join(_words(change) for change in shown)
 
 
 def _words(change: KernelChange) -> str:

@@ -26,20 +26,18 @@ class Side:
     breakdowns: Mapping[int, Breakdown]
     said: tuple[str, ...]
     broken: bool
+    world_size: int | None
 
     @property
     def on_device(self) -> bool:
         """Whether kernels were recorded."""
         return any(b.on_device for b in self.breakdowns.values())
 
-    @property
-    def world_size(self) -> int | None:
-        """How many ranks the job had, where a trace says so."""
-        return max((b.world_size for b in self.breakdowns.values() if b.world_size), default=None)
 
-
-def read_side(paths: Sequence[Path], on_progress: OnProgress = lambda done, total: None) -> Side:
+def read_side(paths: Sequence[Path], world_size: int | None, on_progress: OnProgress) -> Side:
     """Read all traces under `paths`; of two of one rank the later one counts.
+
+    `world_size` counts where no trace says how many ranks there were.
 
     Raises:
         PrerequisiteError: none of them could be used.
@@ -58,14 +56,14 @@ def read_side(paths: Sequence[Path], on_progress: OnProgress = lambda done, tota
         breakdowns[rank] = Breakdown(
             rank=rank,
             file=trace.file,
-            world_size=trace.world_size,
             on_device=trace.computing.on_device,
             steps=tuple(steps.label.tolist()),
             step_ns=steps.end - steps.begin,
             parts=parts(trace.computing, when, steps.begin, steps.end),
             work=trace.work,
         )
-    return Side(breakdowns, tuple(said), any(trace.broken for trace in loaded.values()))
+    recorded = max((t.world_size for t in loaded.values() if t.world_size), default=world_size)
+    return Side(breakdowns, tuple(said), any(trace.broken for trace in loaded.values()), recorded)
 
 
 def _load(files: Sequence[TraceFile], said: list[str], on_progress: OnProgress) -> list[Prepared]:

@@ -1,5 +1,7 @@
 """The ranks wait more for one another: the network, a late rank that was not traced, the pipeline."""
 
+import numpy as np
+
 from harness.diagnose.traces.answer import Answer, Case
 from harness.diagnose.traces.breakdown import BUBBLE, COMPUTE, EXPOSED, STRAGGLER
 from harness.diagnose.traces.shapes import same_calls
@@ -21,8 +23,9 @@ def exposed_grew(case: Case) -> Answer:
             next_steps=("# other parallelism, bucket size or model? compare like with like",),
         )
     compute_is_real = case.decision.parts[COMPUTE].is_real
-    sure = not case.alone and not compute_is_real and len(case.then.breakdowns) > 1
-    caveat = ": seen from one rank, a peer that is late every time looks the same" if case.alone else ""
+    unseen = case.alone or bool(case.untraced)
+    sure = not unseen and not compute_is_real and all(g.is_own for g in case.found)
+    caveat = "; a rank that was not traced and is late every time would look the same" if unseen else ""
     return Answer(
         Kind.COMM_SLOW,
         Confidence.LIKELY if sure else Confidence.POSSIBLE,
@@ -31,7 +34,7 @@ def exposed_grew(case: Case) -> Answer:
         + caveat,
         chain=("transfers take longer -> nothing is left to compute meanwhile -> steps are slow",),
         next_steps=(
-            *(("# traces of other ranks of the same steps: is anybody late?",) if case.alone else ()),
+            *(("# traces of other ranks of the same steps: is anybody late?",) if unseen else ()),
             "# link errors and port speeds of every node: NVLink, InfiniBand symbol and link-down counts",
             "export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH   # next start: same transport?",
         ),
@@ -44,8 +47,7 @@ def _other_calls(case: Case) -> str | None:
     sizes = case.then.world_size, case.now.world_size
     if None not in sizes and sizes[0] != sizes[1]:
         return f"{sizes[0]} ranks then, {sizes[1]} now"
-    same_rank = [g for g in case.found if g.rank == g.then.rank]
-    for growth in same_rank or case.found[:1]:
+    for growth in case.found:
         then, now = growth.then.work, growth.now.work
         if not same_calls(then.collectives, now.collectives) or not same_calls(then.nelems, now.nelems):
             return (
@@ -58,10 +60,8 @@ def _other_calls(case: Case) -> str | None:
 def straggler_grew(case: Case) -> Answer:
     """All traced ranks wait for somebody who is late, and none of them is."""
     by = grown(case.grew(STRAGGLER))
-    traced = set(case.now.breakdowns)
-    size = case.now.world_size
-    missing = set(range(size)) - traced if size else set()
-    if size and not missing:
+    missing = case.untraced
+    if case.now.world_size and not missing and len(case.found) == len(case.now.breakdowns):
         return Answer(
             Kind.INCONCLUSIVE,
             Confidence.POSSIBLE,
@@ -69,13 +69,13 @@ def straggler_grew(case: Case) -> Answer:
             "ranks that are late in turns, or transfers of uneven speed",
             next_steps=("# more steps of the same ranks: is it always the same one that waits least?",),
         )
-    least = min(case.found, key=lambda g: g.now.parts[STRAGGLER].mean())
-    shortest = () if case.alone else (f"rank {least.rank} waits least of those traced",)
+    least = min(case.now.breakdowns.values(), key=lambda b: float(np.median(b.parts[STRAGGLER])))
+    shortest = () if case.alone else (f"rank {least.rank} waits least of those traced now",)
     rest = ranks_text(format_ranks(missing)) if missing else "the other ranks"
     return Answer(
         Kind.STRAGGLER,
         Confidence.POSSIBLE,
-        f"{by} of it waiting in collectives for a late rank, which is none of those that were traced",
+        f"{by} of it waiting in collectives for a late rank, which is none of those traced on both sides",
         chain=("a rank comes late to collectives -> the others wait in them", *shortest),
         next_steps=(
             f"# traces of {rest}, same steps: the one that waits least and works longest is late",
