@@ -13,6 +13,9 @@ from harness.diagnose.signals.formats.builder import Piece
 SLACK_S = 60.0
 """Ranks of one attempt begin and end this close to each other; a rank that comes twice needs no slack."""
 
+NEAR_ATTEMPTS = 8
+"""A piece is compared with so many attempts before it, and with so many that have its first and last step."""
+
 
 @dataclass
 class _Attempt:
@@ -21,12 +24,16 @@ class _Attempt:
     rank: int
     explicit: int | None
     pieces: list[Piece] = field(default_factory=list)
+    process: bool = False
+    last_step: int = -1
     begin: float = math.nan
     end: float = math.nan
 
     def add(self, piece: Piece) -> None:
         self.pieces.append(piece)
+        self.process |= piece.process
         self.explicit = piece.attempt if self.explicit is None else self.explicit
+        self.last_step = max(self.last_step, int(piece.columns.step.max()))
         begin, end = _span(piece.columns)
         self.begin, self.end = float(np.fmin(self.begin, begin)), float(np.fmax(self.end, end))
 
@@ -53,11 +60,16 @@ def merged(pieces: Iterable[Piece]) -> tuple[StepColumns, ...]:
 
 def _attempts(rank: int, pieces: list[Piece]) -> list[_Attempt]:
     attempts: list[_Attempt] = []
+    alike: dict[tuple[int, int], list[_Attempt]] = {}
     for piece in sorted(_cut_at_processes(pieces), key=_order):
-        fitting = [a for a in attempts if _belongs(piece, a, last=a is attempts[-1])]
+        steps = piece.columns.step
+        same = alike.setdefault((int(steps[0]), int(steps[-1])), [])
+        near = [*same[:NEAR_ATTEMPTS], *attempts[-NEAR_ATTEMPTS:]]
+        fitting = [a for a in near if _belongs(piece, a, last=a is attempts[-1])]
         if not fitting:
             fitting = [_Attempt(rank, piece.attempt)]
             attempts += fitting
+            same += fitting
         fitting[-1].add(piece)
     return attempts
 
@@ -74,14 +86,13 @@ def _belongs(piece: Piece, attempt: _Attempt, *, last: bool) -> bool:
     begin, end = _span(piece.columns)
     if begin <= attempt.end and end >= attempt.begin:
         return True
-    processes = [p for p in attempt.pieces if p.process]
-    if piece.process and processes:
+    if piece.process and attempt.process:
         return False
     steps = piece.columns.step
-    if last and int(steps.min()) > max(int(p.columns.step.max()) for p in attempt.pieces):
+    if last and int(steps.min()) > attempt.last_step:
         return True
     timed = not (math.isnan(begin) or math.isnan(attempt.begin))
-    return not timed and any(_agree(piece.columns, p.columns) for p in attempt.pieces)
+    return not timed and _agree(piece.columns, attempt.pieces[0].columns)
 
 
 def _agree(a: StepColumns, b: StepColumns) -> bool:
@@ -177,7 +188,7 @@ def _joined(pieces: list[StepColumns]) -> StepColumns:
     for other, place in zip(others, places, strict=True):
         _fill(times, place, other.t)
         for name, column in other.values.items():
-            # A step that the main file lacks a number for, and others have one for, had none.
+            # Where the main file has a field, its silence about a step says that there was nothing.
             known = place >= (len(main) if name in main.values else 0)
             _fill(values[name], place[known], column[known])
     joined = replace(

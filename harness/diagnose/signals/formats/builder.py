@@ -45,7 +45,10 @@ class StepBuilder:
     _by_step: dict[int, _Row] = field(default_factory=dict)
 
     def add(self, step: int, t: float, line: int, values: Mapping[str, float]) -> None:
-        """One record, or more about a step that has one: what was recorded first stays."""
+        """One record, or more about a step that has one: what was recorded first stays.
+
+        A step with a record was done again if this one is much later or, without times, says another number.
+        """
         row = self._by_step.get(step)
         if row is None:
             if self._goes_back(step, t):
@@ -86,8 +89,7 @@ class StepBuilder:
         """Whether a step that has a record was done once more, rather than spoken of once more."""
         if not (math.isnan(row.t) or math.isnan(t)):
             return abs(t - row.t) > SAME_STEP_S
-        differ = any(row.values.get(name, value) != value for name, value in values.items())
-        return differ and row is not self._segments[-1][-1]
+        return any(row.values.get(name, value) != value for name, value in values.items())
 
     def _begin(self) -> None:
         self._segments.append([])

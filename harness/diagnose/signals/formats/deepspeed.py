@@ -1,7 +1,7 @@
 """DeepSpeed's lines on progress, throughput and timers.
 
-Source of the formats: DeepSpeed, runtime/engine.py (_report_progress), runtime/pipe/engine.py (train_batch) and
-utils/timer.py (ThroughputTimer, SynchronizedWallClockTimer). ``[Rank 0]`` is the global rank (utils/logging.py).
+Source of the formats: DeepSpeed, runtime/engine.py (_report_progress), runtime/pipe/engine.py (train_batch),
+utils/timer.py (ThroughputTimer, SynchronizedWallClockTimer); utils/logging.py: ``[Rank 0]`` is global.
 """
 
 import math

@@ -22,7 +22,7 @@ MILLIWATTS_ABOVE = 5000.0
 
 _MIN_MAX = re.compile(r"\s*([\w/-]+(?: [\w/-]+)*)[ .]*: \(([\d.]+), ([\d.]+)\)\s*$")
 _MAX = re.compile(r"\s*([\w/-]+(?: [\w/-]+)*) ?\.+: ([\d.]+)\s*$")
-_NAME = re.compile(r"\s*([\w/-]+(?: [\w/-]+)*):\s*$")
+_NAME = re.compile(r" {1,3}([A-Za-z][\w/-]*(?: [\w/-]+)*):\s*$")
 _RANK = re.compile(r"\s*rank\s+(\d{1,7}): ([\d.]+)\s*$")
 _REPORTED = re.compile(r"\b(Mn|Mx)(\w+)/Rnk: ([\d.]+)(ms|W|C|%|MHz|TF)/(\d{1,7})\b")
 _LISTED = re.compile(r"\^\^\^\^ (Bottom|Top)\s+\d+ Ranks with (lowest|highest)\s+Etpt\(TF\):(.*)")

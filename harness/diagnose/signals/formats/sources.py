@@ -1,14 +1,15 @@
 """Finding logs: text files and per-rank JSON lines of other people, by any name, plain or gzipped."""
 
 import codecs
-import gzip
 import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
+
+from harness.diagnose.signals.formats.unpack import MAGIC, Gunzip
 
 HEAD_BYTES = 64 << 10
 BLOCK_BYTES = 8 << 20
@@ -67,7 +68,7 @@ def find_logs(paths: Iterable[Path]) -> tuple[list[LogSource], list[str]]:
                     continue
                 seen.add((status.st_dev, status.st_ino))
                 with _open(file) as opened:
-                    head = opened.read(HEAD_BYTES)
+                    head = _reader(opened)(HEAD_BYTES)
             except UNREADABLE as error:
                 complaints.append(f"{name}: {reason(error)}")
                 continue
@@ -78,7 +79,7 @@ def find_logs(paths: Iterable[Path]) -> tuple[list[LogSource], list[str]]:
 
 def sniff(head: bytes) -> str | None:
     """What a file is by its first bytes: ``spans``, ``text``, or None for what is not ours to read."""
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         head = head.decode("utf-16", errors="replace").encode()
     elif head.count(0) * 10 > len(head) or head.startswith(
         (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
@@ -106,7 +107,7 @@ def blocks(source: LogSource) -> Iterator[tuple[int, bytes]]:
     """
     number, rest, size = 1, b"", 0
     with _open(source.path) as opened:
-        read = _decoded(opened)
+        read = _decoded(_reader(opened))
         while True:
             try:
                 data = read(BLOCK_BYTES)
@@ -184,23 +185,30 @@ def _keys(line: bytes) -> frozenset[str]:
 def _open(file: Path) -> BinaryIO:
     if not file.is_file():
         raise OSError("not a regular file" if file.exists() else "no such file")
-    opened = file.open("rb")
-    magic = opened.read(2)
+    return file.open("rb")
+
+
+def _reader(opened: BinaryIO) -> Callable[[int], bytes]:
+    """Reads a file, unpacked if it is gzipped."""
+    magic = opened.read(len(MAGIC))
     opened.seek(0)
-    return cast("BinaryIO", gzip.GzipFile(fileobj=opened)) if magic == b"\x1f\x8b" else opened
+    return Gunzip(opened).read if magic == MAGIC else opened.read
 
 
-def _decoded(opened: BinaryIO) -> Callable[[int], bytes]:
+def _decoded(read: Callable[[int], bytes]) -> Callable[[int], bytes]:
     """Reads UTF-16 (a log that PowerShell redirected) as UTF-8, anything else as it is."""
-    mark = opened.read(2)
-    if mark in (b"\xff\xfe", b"\xfe\xff"):
-        decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
-        decoder.decode(mark)
+    first = read(2)
+    if first not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        held = [first]
+        return lambda size: held.pop() or read(size) if held else read(size)
+    decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")
+    decoder.decode(first)
 
-        def read(size: int) -> bytes:
-            data = opened.read(size)
-            return decoder.decode(data).encode() if data else b""
+    def decode(size: int) -> bytes:
+        # One character may be cut off by the end of what was read: that is not the end of the file.
+        while data := read(size):
+            if text := decoder.decode(data):
+                return text.encode(errors="replace")
+        return b""
 
-        return read
-    held = [mark]
-    return lambda size: (held.pop() if held else b"") + opened.read(size)
+    return decode

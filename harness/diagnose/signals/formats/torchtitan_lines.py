@@ -20,6 +20,9 @@ _PAIR = re.compile(r"(\w+):\s*(\S+)")
 _MEMORY = re.compile(r"([\d.,]+)GiB\(")
 _SAVED = re.compile(r"Finished (?:saving|staging) the checkpoint.*? in ([\d.]+) seconds")
 _SAVING = re.compile(r"(?:Saving|Staging) the checkpoint\b")
+_OF_TRAINING = frozenset(("tflops", "mfu"))
+"""Validation prints the rest, too."""
+
 _PLAIN = {"loss": "loss", "grad_norm": "grad_norm", "tps": "tps", "tflops": "tflops"}
 
 
@@ -55,7 +58,7 @@ class TorchtitanLines:
             # The file ends inside the line: its last number may be cut.
             pairs = pairs[:-1]
         said = dict(pairs)
-        if not {"tps", "memory"} & said.keys():
+        if not (said.keys() & _OF_TRAINING or (not line.whole and "grad_norm" in said)):
             return
         values = {
             ours: value for key, ours in _PLAIN.items() if (value := number(said.get(key, ""))) is not None
