@@ -2,8 +2,8 @@
 
 python benchmarks/signals.py [writer] [--quick]
 
-Every variant is measured in the same loop, in turn, at the end of steps of 10 ms that compute: caches are
-as cold as in training. Medians and 99th percentiles; share: of a 10 ms step.
+Cold: at the end of steps of 10 ms that touch megabytes, one variant a step, drawn by lot. Warm: one step
+after the other. Medians and 99th percentiles; share: of a 10 ms step, by the median; ratio: to the bare one.
 """
 
 import argparse
@@ -15,7 +15,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from pathlib import Path
 from harness.worker import Signals, signal_file
 
 STEP_S = 0.010
+BARE = "json.dumps and os.write"
 FIELDS: dict[str, float] = {
     "loss": 2.345678,
     "grad_norm": 1.234567,
@@ -67,27 +67,28 @@ def recorder(signals: Signals) -> Callable[[int], None]:
     return lambda number: signals.step(number, **FIELDS)
 
 
-def measure(variants: dict[str, Callable[[int], None]], steps: int) -> dict[str, list[float]]:
-    """Microseconds of every call, the variants in a new order each step."""
+def measure(variants: dict[str, Callable[[int], None]], steps: int, step_s: float) -> dict[str, list[float]]:
+    """Microseconds of `steps` calls of each variant, each after `step_s` of other work."""
     took: dict[str, list[float]] = {name: [] for name in variants}
-    names = list(variants)
-    for number in range(steps):
-        compute(time.perf_counter() + STEP_S)
-        random.shuffle(names)
-        for name in names:
-            call = variants[name]
-            begun = time.perf_counter_ns()
-            call(number)
-            took[name].append((time.perf_counter_ns() - begun) / 1e3)
+    order = list(variants) * steps
+    random.shuffle(order)
+    for number, name in enumerate(order):
+        if step_s:
+            compute(time.perf_counter() + step_s)
+        call = variants[name]
+        begun = time.perf_counter_ns()
+        call(number)
+        took[name].append((time.perf_counter_ns() - begun) / 1e3)
     return took
 
 
-def row(name: str, took: list[float], reference: float) -> None:
-    middle = statistics.median(took)
-    tail = statistics.quantiles(took, n=100)[98]
-    mean = statistics.fmean(took)
-    share = f"{mean / STEP_S / 1e4:.2f} %"
-    print(f"| {name} | {middle:.1f} us | {tail:.1f} us | {share} | {middle / reference:.1f} |", flush=True)
+def table(how: str, took: dict[str, list[float]]) -> None:
+    reference = statistics.median(took[BARE])
+    for name, values in took.items():
+        middle, tail = statistics.median(values), statistics.quantiles(values, n=100)[98]
+        share = f"{middle / STEP_S / 1e4:.2f} %"
+        print(f"| {how} | {name} | {middle:.1f} us | {tail:.0f} us | {share} | {middle / reference:.1f} |")
+    sys.stdout.flush()
 
 
 def fragment(chunks: int) -> None:
@@ -102,47 +103,35 @@ def fragment(chunks: int) -> None:
 
 
 def writer(quick: bool) -> None:
-    steps = 200 if quick else 1000
+    steps = 100 if quick else 400
     folder = Path(tempfile.mkdtemp(prefix="drill-bench-"))
-    print(f"\n## Writing a record (`benchmarks/signals.py writer`)\n\n{steps} steps of 10 ms\n")
-    print("| what | median | p99 | share (mean) | ratio |\n|---|---|---|---|---|")
+    print("\n## Writing a record (`benchmarks/signals.py writer`)\n")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
+    print("| caches | what | median | p99 | share | ratio |\n|---|---|---|---|---|---|")
+    reference = bare(folder / "bare.jsonl")
     variants = {
-        "json.dumps and os.write": bare(folder / "bare.jsonl"),
+        BARE: reference,
         "step, memory on": recorder(Signals(folder / "memory.jsonl", 0)),
         "step, memory off": recorder(Signals(folder / "plain.jsonl", 0, memory=False)),
         "step through the thread": recorder(through_thread(folder / "thread.jsonl")),
         "step of an inert writer": recorder(Signals.open()),
     }
-    took = measure(variants, steps)
-    reference = statistics.median(took["json.dumps and os.write"])
-    for name, values in took.items():
-        row(name, values, reference)
+    table(
+        "warm",
+        {name: values for v in variants for name, values in measure({v: variants[v]}, 5000, 0).items()},
+    )
+    table("cold", measure(variants, steps, STEP_S))
 
     import torch
 
     torch.randn(256, 256) @ torch.randn(256, 256)
-    took = measure({"step": recorder(Signals(folder / "torch.jsonl", 0))}, steps // 2)
-    row("step, memory on, torch imported", took["step"], reference)
-    for chunks in (5_000, 50_000):
+    for chunks in (0, 5_000, 50_000):
         fragment(chunks)
-        took = measure({"step": recorder(Signals(folder / f"{chunks}.jsonl", 0))}, steps)
-        read = (folder / f"{chunks}.jsonl").read_text().count("mem_reserved_peak")
-        row(
-            f"the same, {chunks} free chunks in the heap (read in {read} of {steps} steps)",
-            took["step"],
-            reference,
-        )
-
-    stop = threading.Event()
-    hog = threading.Thread(target=lambda: [sum(range(500)) for _ in iter(stop.is_set, True)], daemon=True)
-    hog.start()
-    took = measure(
-        {"bare": variants["json.dumps and os.write"], "step": variants["step, memory on"]}, steps // 4
-    )
-    stop.set()
-    hog.join()
-    row("json.dumps and os.write beside a thread that computes in Python", took["bare"], reference)
-    row("step, memory on, beside it", took["step"], reference)
+        path = folder / f"{chunks}.jsonl"
+        took = measure({BARE: reference, "step": recorder(Signals(path, 0))}, steps, STEP_S)
+        read = path.read_text().count("mem_reserved_peak") / steps
+        name = f"step with torch, {chunks} free chunks in the heap (read in {read:.0%} of steps)"
+        table("cold", {BARE: took[BARE], name: took["step"]})
     shutil.rmtree(folder)
 
 

@@ -1,6 +1,5 @@
 """Memory and output of this process at the end of a step, cheaply and without synchronising a device."""
 
-import ctypes
 import os
 import time
 from contextlib import suppress
@@ -29,11 +28,6 @@ class MemoryReader:
     """
 
     def __init__(self) -> None:
-        # Keeps the GIL, unlike os.pread: another thread could hold it for 5 ms before we get it back.
-        self._pread = ctypes.PyDLL(None).pread
-        self._pread.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_long)
-        self._pread.restype = ctypes.c_ssize_t
-        self._text = ctypes.create_string_buffer(128)
         self._statm = -1
         with suppress(OSError):
             self._statm = out_of_the_way(os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC))
@@ -44,8 +38,9 @@ class MemoryReader:
 
     def add(self, record: dict[str, int | float | str | bool], t: float) -> None:
         """Add what is measured at the end of this step, at `t` unix seconds."""
-        if self._pread(self._statm, self._text, 128, 0) > 0:
-            record["rss_bytes"] = int(self._text.value.split(b" ", 2)[1]) * _PAGE
+        resident = self._resident()
+        if resident is not None:
+            record["rss_bytes"] = resident
         written = self._output.written()
         if written is not None:
             record["stdout_bytes"] = written
@@ -61,3 +56,9 @@ class MemoryReader:
         with suppress(OSError):
             os.close(self._statm)
         self._statm = -1
+
+    def _resident(self) -> int | None:
+        try:
+            return int(os.pread(self._statm, 128, 0).split(b" ", 2)[1]) * _PAGE
+        except OSError:  # somebody has closed it
+            return None

@@ -1,10 +1,7 @@
 """How much this process has printed, where its output goes to files."""
 
-import ctypes
 import os
 import stat
-
-_SEEK_CUR = 1
 
 
 class Output:
@@ -16,10 +13,6 @@ class Output:
     """
 
     def __init__(self) -> None:
-        # Keeps the GIL, unlike os.lseek.
-        self._lseek = ctypes.PyDLL(None).lseek
-        self._lseek.argtypes = (ctypes.c_int, ctypes.c_long, ctypes.c_int)
-        self._lseek.restype = ctypes.c_long
         self._fds: tuple[int, ...] = ()
         seen: set[tuple[int, int]] = set()
         for fd in (1, 2):
@@ -33,9 +26,9 @@ class Output:
 
     def written(self) -> int | None:
         """Bytes so far, None where neither goes to a file; a file that both go to counts once."""
-        total = -1
-        for fd in self._fds:
-            at = self._lseek(fd, 0, _SEEK_CUR)
-            if at >= 0:
-                total = max(total, 0) + at
-        return total if total >= 0 else None
+        if not self._fds:
+            return None
+        try:
+            return sum([os.lseek(fd, 0, os.SEEK_CUR) for fd in self._fds])
+        except OSError:  # somebody has put a pipe there
+            return None
