@@ -372,3 +372,17 @@ def test_works_without_torch(tmp_path: Path) -> None:
     subprocess.run((sys.executable, "-c", code, str(tmp_path)), check=True, env={**os.environ, "RANK": "0"})
 
     assert records(tmp_path / "attempt_0" / "rank_0.jsonl")[0]["loss"] == 1.0
+
+
+def test_the_page_is_true(tmp_path: Path) -> None:
+    """The script of docs/signals.md runs as it stands and records the fields that the page shows."""
+    page = (Path(__file__).parents[2] / "docs" / "signals.md").read_text()
+    script = page.split("```python\n")[1].split("```")[0]
+    shown = [json.loads(row) for row in page.splitlines() if row.startswith('{"t"')]
+    with (tmp_path / "out.log").open("w") as log:
+        subprocess.run((sys.executable, "-c", script), cwd=tmp_path, stdout=log, stderr=log, check=True)
+
+    found = records(tmp_path / "signals" / "attempt_0" / "rank_0.jsonl")
+    paced = {"mem_allocated_peak", "mem_reserved_peak", "mem_inactive_split"}
+    assert len(found) == len(shown) == 3
+    assert [set(record) - paced for record in found] == [set(record) - paced for record in shown]
