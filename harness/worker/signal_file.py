@@ -107,15 +107,16 @@ class SignalFile:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        thread = threading.Thread(target=self._serve, name="drill-signals", daemon=True)
-        self._queue = SimpleQueue()
-        thread.start()
-        self._thread = thread
+        queue: SimpleQueue[bytes] = SimpleQueue()
+        thread = threading.Thread(target=self._serve, args=(queue,), name="drill-signals", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads for this user: a slow record is better than none
+            return
+        self._queue, self._thread = queue, thread
         atexit.register(self.close)
 
-    def _serve(self) -> None:
-        queue = self._queue
-        assert queue is not None
+    def _serve(self, queue: "SimpleQueue[bytes]") -> None:
         lines: list[bytes] = []
         while b"" not in lines:
             lines = [queue.get()]

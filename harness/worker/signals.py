@@ -57,7 +57,7 @@ class Signals:
             self._memory = MemoryReader() if memory else None
         try:
             self._file = SignalFile(path)
-        except Exception as error:  # no thread could be started
+        except Exception as error:  # whatever it is that is no path
             self._tell(str(error))
         self.start()
 
@@ -77,10 +77,10 @@ class Signals:
         """
         rank = _number("RANK") if rank is None else rank
         attempt = _number("TORCHELASTIC_RESTART_COUNT") if attempt is None else attempt
-        folder = folder or os.environ.get(FOLDER)
         try:
+            folder = folder or os.environ.get(FOLDER)
             path = Path(os.fsdecode(folder)) / f"attempt_{attempt}" / f"rank_{rank}.jsonl" if folder else None
-        except TypeError as error:
+        except Exception as error:  # whatever it is that is no path
             signals = cls(None, rank, attempt)
             signals._tell(str(error))
             return signals

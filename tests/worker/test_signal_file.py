@@ -288,6 +288,21 @@ def test_a_lost_core_is_no_slow_disk(path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("network")
+def test_without_a_thread_to_be_had_the_caller_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who may start no more threads still has records."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with Signals(path, 0) as signals:
+        signals.step(0)
+
+    assert steps(path) == [0]
+    assert signals.lost == 0
+
+
+@pytest.mark.usefixtures("network")
 def test_closing_waits_for_a_blocked_thread_only_so_long(
     path: Path, blocked: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
