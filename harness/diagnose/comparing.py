@@ -1,7 +1,6 @@
 """`drill diagnose NOW --baseline THEN`: traces with traces, runs with runs."""
 
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -93,6 +92,6 @@ def _records(path: Path) -> Iterator[Path]:
 def _has_steps(path: Path) -> bool:
     try:
         with open_trace(path) as file:
-            return bool(_STEP.search(file.read(_RECORD_BYTES)))
-    except (OSError, EOFError, zlib.error):
+            return bool(_STEP.search(file.head(_RECORD_BYTES)))
+    except OSError:
         return False

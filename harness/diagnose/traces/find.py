@@ -4,9 +4,10 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, cast
 
 _HEAD_BYTES = 1 << 16
 _GZIP = b"\x1f\x8b"
@@ -28,24 +29,48 @@ class TraceFile:
     size: int
 
 
-def open_trace(path: Path) -> BinaryIO:
+class TraceBytes:
+    """A trace's bytes. Of a gzip file that is cut short, `read` first gives all that stands before the cut.
+
+    Then it raises EOFError, as for a broken one zlib.error.
+    """
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file = file
+        self.read = file.read1
+
+    def __enter__(self) -> "TraceBytes":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def head(self, size: int) -> bytes:
+        """Up to `size` bytes and some more, as many as can be read."""
+        found = b""
+        with suppress(OSError, EOFError, zlib.error):
+            while len(found) < size and (part := self.read(size)):
+                found += part
+        return found
+
+
+def open_trace(path: Path) -> TraceBytes:
     """The bytes of a trace, unpacked if they are gzip.
 
     Raises:
         OSError: it cannot be opened.
     """
-    file = path.open("rb")
-    packed = file.read(2) == _GZIP
-    file.seek(0)
-    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
+    with path.open("rb") as file:
+        packed = file.read(2) == _GZIP
+    return TraceBytes(gzip.GzipFile(path) if packed else path.open("rb"))
 
 
 def is_trace(path: Path) -> bool:
     """Whether a file starts like a Chrome trace: `{"traceEvents": [...]}` or a bare array of events."""
     try:
         with open_trace(path) as file:
-            head = file.read(_HEAD_BYTES)
-    except (OSError, EOFError, zlib.error):
+            head = file.head(_HEAD_BYTES)
+    except OSError:
         return False
     return bool(_OBJECT.match(head) or _ARRAY.match(head))
 

@@ -43,7 +43,15 @@ def prepare(file: TraceFile) -> Prepared:
         NotATrace: nothing in it could be used; the message says why.
         OSError: it cannot be opened.
     """
-    recording = read_trace(file.path)
+    return reduce_recording(read_trace(file.path), file.name)
+
+
+def reduce_recording(recording: Recording, name: str) -> Prepared:
+    """Reduce what was read; `name` is the file's.
+
+    Raises:
+        NotATrace: nothing in it could be used.
+    """
     if recording.header.has_device and not recording.on_device and recording.broken is not None:
         raise NotATrace(f"cut off before its kernels ({recording.broken})")
     steps, said = choose_steps(recording)
@@ -63,8 +71,8 @@ def prepare(file: TraceFile) -> Prepared:
     collectives = identify(recording.collectives.columns(), keys, steps)
     rank = recording.header.rank
     return Prepared(
-        file=file.name,
-        rank=rank if rank is not None else rank_from_name(file.name),
+        file=name,
+        rank=rank if rank is not None else rank_from_name(name),
         world_size=recording.header.world_size,
         began_ns=recording.header.base_ns + int(steps.begin[0]),
         steps=steps,

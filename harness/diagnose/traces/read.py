@@ -50,7 +50,7 @@ def _fill(path: Path, recording: Recording, fast: bool) -> None:
     except ijson.JSONError as error:
         recording.broken = reason(error)
     except (EOFError, zlib.error, OSError) as error:
-        recording.broken = f"broken gzip ({error})" if not isinstance(error, OSError) else str(error)
+        recording.broken = str(error)
 
 
 @contextmanager
