@@ -22,7 +22,8 @@ class Activity:
     """`doing` is communication, one of UNDECIDED, or work: own, dataloader, logging, checkpoint, item_sync,
     lock, io, stopped.
 
-    `frame` is the innermost frame of the user's code, `call` torch's function that it called, if any.
+    `frame` is the innermost frame of the user's code, `call` torch's function that it called, if any; in
+    communication it is the collective itself.
     """
 
     doing: str
@@ -47,7 +48,8 @@ def activity(process: ProcessStacks) -> Activity | None:
     doing = _doing(main)
     if doing == "lock" and _another_thread_communicates(process):
         doing = COMMUNICATION
-    return Activity(doing, here.frame, here.call)
+    collective = next((f.function for f in main if _is_collective(f)), None)
+    return Activity(doing, here.frame, (doing == COMMUNICATION and collective) or here.call)
 
 
 def _doing(frames: Sequence[Frame]) -> str:
@@ -92,6 +94,10 @@ def _of_own(frame: Frame) -> str:
     if _HANDLE.search(frame.source):
         return COMMUNICATION
     return "logging" if _OUTPUT.search(frame.source) else site or "own"
+
+
+def _is_collective(frame: Frame) -> bool:
+    return frame.filename.endswith("distributed_c10d.py") and not frame.function.endswith("wrapper")
 
 
 def _another_thread_communicates(process: ProcessStacks) -> bool:

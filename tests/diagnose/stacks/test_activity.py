@@ -52,6 +52,15 @@ def test_recorded(name: str) -> None:
     assert (caught.doing, str(caught.frame)) == EXPECTED[name]
 
 
+def test_the_collective_is_named() -> None:
+    """Whatever called it, the wait is in torch's collective."""
+    names = ("a collective", "FSDP reduces gradients", "a distributed checkpoint waits for other ranks")
+
+    calls = [caught.call for name in names if (caught := activity(RECORDED[name]))]
+
+    assert calls == ["all_reduce", "reduce_scatter_single", "all_gather"]
+
+
 @pytest.mark.parametrize("name", sorted(set(RECORDED) - set(EXPECTED)))
 def test_torn(name: str) -> None:
     """A stack that changed while it was read, without the script at its end, says nothing."""
