@@ -40,13 +40,13 @@ class DeepSpeed:
     def feed(self, line: Line) -> None:
         """Look at one line."""
         text = line.text
-        if found := _PROGRESS.search(text):
+        if "skipped=" in text and (found := _PROGRESS.search(text)):
             self._progress(line, found)
-        elif found := _THROUGHPUT.search(text):
+        elif "global_step=" in text and (found := _THROUGHPUT.search(text)):
             self._throughput(line, found)
         elif "iter time (s)" in text and (found := _PIPELINE.search(text)):
             self._pipeline(line, found)
-        elif found := _TIMES.search(text):
+        elif "time (ms) |" in text and (found := _TIMES.search(text)):
             rank = self._rank(line)
             t = unix_time(text, found.start())
             self._timers.setdefault(rank, TimerLines()).feed(line, text[found.end() - 1 :], t)

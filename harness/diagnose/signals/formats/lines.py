@@ -5,7 +5,6 @@ import datetime
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 NEEDLES = (
     *(b"loss: ", b"the checkpoint", b"iteration ", b"ranks (ms)", b"/Rnk: ", b"Ranks with "),
@@ -16,7 +15,8 @@ NEEDLES = (
 MAX_LINE_CHARS = 64 << 10
 
 _COLOUR = re.compile(r"\x1b?\[\d{1,3}(?:;\d{1,3})*m")
-"""Also with the escape lost, as terminals and web pages leave it."""
+_LOST_COLOUR = re.compile(r"\[\d{1,3}(?:;\d{1,3})*m")
+"""With the escape lost, as terminals and web pages leave it."""
 
 _GLOBAL = re.compile(r"\[rank(\d{1,7})\]:|^\[\d+,(\d{1,7})\]<std(?:out|err)>")
 _LOCAL = re.compile(r"\[[a-zA-Z_]+?(\d{1,5})\]:|^\s*(\d{1,7}): ")
@@ -27,24 +27,35 @@ _DATE = re.compile(
 _HEAD_CHARS = 300
 
 
-@dataclass(frozen=True)
 class Line:
-    """One line: `text` without colours, `number` from 1; `whole` is False if the file ends inside it.
+    """One line: `text` without colours, `number` from 1; `whole` is False if the file ends inside it."""
 
-    `rank`: global, as stated by ``[rank3]:`` or mpirun's tag. `local_rank`: what torchrun's ``[default3]:``
-    or srun's label says, which is the global rank only on one node, or with one task a rank.
-    """
+    __slots__ = ("number", "text", "whole")
 
-    number: int
-    text: str
-    whole: bool = True
-    rank: int | None = None
-    local_rank: int | None = None
+    def __init__(self, number: int, text: str, *, whole: bool = True) -> None:
+        self.number = number
+        self.text = text
+        self.whole = whole
+
+    @property
+    def rank(self) -> int | None:
+        """The global rank, as ``[rank3]:`` or mpirun's tag states it."""
+        found = _GLOBAL.search(self.text, 0, _HEAD_CHARS)
+        return int(found[1] or found[2]) if found else None
+
+    @property
+    def local_rank(self) -> int | None:
+        """What torchrun's ``[default3]:`` or srun's label says.
+
+        It is the global rank only on one node, or (srun) with one task a rank.
+        """
+        found = _LOCAL.search(self.text, 0, _HEAD_CHARS)
+        return int(found[1] or found[2]) if found and self.rank is None else None
 
     def without_label(self) -> str:
         """The text behind the launcher's labels, for lines that continue another."""
         text, before = self.text, ""
-        while text != before:
+        while text != before and not text.startswith("  "):
             before, text = text, _LABEL.sub("", text, count=1)
         return text
 
@@ -120,13 +131,6 @@ def _lines(number: int, raw: bytes, *, whole: bool) -> Iterator[Line]:
     parts = raw.rstrip(b"\r").split(b"\r")
     for part in parts:
         text = part[:MAX_LINE_CHARS].decode(errors="surrogateescape")
-        text = _COLOUR.sub("", text) if "[" in text else text
-        head = text[:_HEAD_CHARS]
-        stated, local = _GLOBAL.search(head), _LOCAL.search(head)
-        yield Line(
-            number,
-            text,
-            whole or part is not parts[-1],
-            int(stated[1] or stated[2]) if stated else None,
-            int(local[1] or local[2]) if local and not stated else None,
-        )
+        if "[" in text:
+            text = (_COLOUR if "\x1b" in text else _LOST_COLOUR).sub("", text)
+        yield Line(number, text, whole=whole or part is not parts[-1])

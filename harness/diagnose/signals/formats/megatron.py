@@ -80,14 +80,15 @@ class Megatron:
         """Look at one line."""
         if self._record is not None and self._continues(line):
             return
+        header = HEADER.search(line.text) if "ranks (ms)" in line.text else None
         if self._block is not None:
-            if not HEADER.search(line.text) and self._block.feed(line, line.without_label()):
+            if not header and self._block.feed(line, line.without_label()):
                 return
-            if self._block.ended or HEADER.search(line.text) or _ITERATION.search(line.text):
+            if self._block.ended or header or _ITERATION.search(line.text):
                 self._end_block()
         if "iteration" in line.text:
             self._iteration(line)
-        if header := HEADER.search(line.text):
+        if header:
             self._begin_block(line, line.text[header.end() :])
         elif "/Rnk: " in line.text or "Ranks with " in line.text:
             self.timers += straggler_rows(line, self.step, self.source.name)

@@ -15,7 +15,7 @@ from harness.diagnose.signals.formats.sources import LogSource
 FORMAT = "torchtitan"
 MAX_RECORD_CHARS = 400
 
-_METRICS = re.compile(r"(?<!validate )\bstep:\s*(\d{1,12})\s+loss:\s*(?=\S)")
+_METRICS = re.compile(r"step:(?<!\wstep:)(?<!validate step:)\s*(\d{1,12})\s+loss:\s*(?=\S)")
 _PAIR = re.compile(r"(\w+):\s*(\S+)")
 _MEMORY = re.compile(r"([\d.,]+)GiB\(")
 _SAVED = re.compile(r"Finished (?:saving|staging) the checkpoint.*? in ([\d.]+) seconds")
@@ -39,8 +39,9 @@ class TorchtitanLines:
 
     def feed(self, line: Line) -> None:
         """Look at one line."""
-        if found := _METRICS.search(line.text):
-            self._metrics(line, found)
+        if "loss:" in line.text and "step:" in line.text:
+            if found := _METRICS.search(line.text):
+                self._metrics(line, found)
         elif "the checkpoint" in line.text:
             self._checkpoint(line)
 

@@ -3,7 +3,7 @@
 import zlib
 from typing import BinaryIO
 
-MAGIC = b"\x1f\x8b"
+MAGIC = b"\x1f\x8b\x08"
 CHUNK_BYTES = 64 << 10
 """Packed bytes read at once; what a damaged chunk held is lost."""
 

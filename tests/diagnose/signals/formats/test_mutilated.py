@@ -14,8 +14,15 @@ from tests.diagnose.signals.formats.reading import SAMPLES, by_step, read_bytes
 FILES = sorted(path for path in SAMPLES.rglob("*") if path.is_file())
 ONE_LINE_A_STEP = [SAMPLES / "torchtitan" / "stdout.log", SAMPLES / "deepspeed" / "pipeline.log"]
 
-GARBAGE = st.binary(max_size=40).filter(lambda b: not set(b) & set(b"\r\n:0123456789"))
-"""No digits and colons: another number, or another timer's name, is not to be told from a true one."""
+_NOT_GARBAGE = frozenset(b"\r\n:0123456789\0")
+_MAGIC = (b"\x80", b"\x1f", b"\xfe", b"\xff", b"\xef", b"<", b"{")
+GARBAGE = st.binary(max_size=40).filter(
+    lambda b: not set(b) & _NOT_GARBAGE and b[:1] not in b"\x80\x1f\xfe\xff<{"
+)
+"""No digits and colons: another number, or another timer's name, is not to be told from a true one.
+
+And nothing that makes the file another kind of file.
+"""
 
 DAMAGE = st.one_of(
     st.tuples(st.just("head"), st.floats(0, 0.99), GARBAGE),
