@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from harness.diagnose.signals.find import merge_records
 from harness.diagnose.flight.sources import DumpSource
 from harness.diagnose.hardware.kernel import KernelEvent
 from harness.diagnose.launcher.exits import Exits
 from harness.diagnose.movement import MOVING, stood_s
+from harness.diagnose.signals.find import merge_records
 from harness.model.bundle import Manifest, Uncollected
 from harness.model.ranks import format_ranks
 

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from harness.model.bundle import GroupRecord
 from harness.worker.environment import RankEnvironment
@@ -21,6 +20,9 @@ from harness.worker.faults import Fault, no_fault
 from harness.worker.recorder import DUMP_PREFIX, DumpTriggers, dump_triggers, start_symbolizer
 from harness.worker.registration import Registration
 from harness.worker.signals import Signals, SignalValue
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 
 class Session:
@@ -147,7 +149,7 @@ class Session:
         """Where a resumed loader goes on: `samples`, unless this rank's fault loses its place."""
         return self.fault.act.position(self.fault, samples) if self.fault.active else samples
 
-    def storage(self, step: int, folder: Path, writer: FileSystemWriter) -> FileSystemWriter:
+    def storage(self, step: int, folder: Path, writer: "FileSystemWriter") -> "FileSystemWriter":
         """What writes this rank's part of a checkpoint: the given writer, unless a fault replaces it."""
         return self.fault.act.storage(self.fault, step, folder, writer) if self.fault.active else writer
 

@@ -1,5 +1,7 @@
 """Output that floods: bytes a step, against the run's own beginning."""
 
+from collections.abc import Collection
+
 from harness.diagnose.signals.history import OUTPUT
 from harness.diagnose.signals.steps import Steps
 from harness.diagnose.signals.wording import cite, figures, size, verb, who
@@ -8,8 +10,11 @@ from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 
 
-def flood(steps: Steps) -> Finding | None:
-    """Ranks that write ten times what they wrote, more than 64 KiB a step, while steps became slower."""
+def flood(steps: Steps, dragging: Collection[int]) -> Finding | None:
+    """Ranks that write ten times what they wrote, more than 64 KiB a step, while steps became slower.
+
+    A rank for which everybody waits (`dragging`) makes steps slower, whatever else made them quicker.
+    """
     if not steps.has(OUTPUT):
         return None
     limits, written, slower = steps.limits, steps.both(OUTPUT), steps.job("step_time_s")
@@ -18,7 +23,7 @@ def flood(steps: Steps) -> Finding | None:
         for r in steps.ranks
         if written[r].now > max(limits.flood_growth * written[r].early, limits.flood_bytes)
     )
-    if not ranks or not slower.growth > limits.slower:
+    if not ranks or not (slower.growth > limits.slower or set(ranks) & set(dragging)):
         return None
     some = ranks if 2 * len(ranks) < len(steps.ranks) else ()
     worst = max(ranks, key=lambda r: written[r].now)

@@ -71,8 +71,8 @@ def _slopes(steps: Steps, around: Circumstances) -> tuple[list[Finding | None], 
     """Few ranks or all first. Few: what they do meanwhile. All: data, memory, output, saves, the network."""
     found = dragging(steps)
     drag = straggler(steps, found, around.alike)
-    splits, floods = fragmentation(steps), flood(steps)
     named = {d.rank for d in found}
+    splits, floods = fragmentation(steps), flood(steps, named)
     # A rank that drags because its allocator or its log does is that.
     explained = [f for f in (floods, splits) if f and (not named or named <= {*f.culprits})]
     everybody = [] if found else [all_starved(steps)]

@@ -10,6 +10,7 @@ KIB = 1 << 10
 LEAK_BYTES = 2 << 20
 """What a leaking rank keeps of every step."""
 
+LARGE_BYTES = 16 << 20
 PIECES = 4
 """Short-lived buffers a step, each with a long-lived one behind it."""
 
@@ -27,6 +28,9 @@ class Fragment(Act):
     def at_step(self, fault: Fault, step: int) -> None:
         if not fault.since(step):
             return
+        if not self._kept:
+            # glibc maps large blocks apart until one of their size was freed: any job has freed large ones.
+            torch.ones(LARGE_BYTES // 4)
         fault.fire()
         on_gpu = torch.cuda.is_available() and torch.distributed.get_backend() == "nccl"
         device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")

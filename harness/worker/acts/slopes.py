@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from harness.worker.faults import Act, Fault
-from harness.worker.workloads.options import Options
+from harness.worker.workloads.options import SHARES, Options
 
 NEIGHBOURS = 4
 """Busy processes on the slowed rank's core: it gets one share of so many and one."""
@@ -22,7 +22,7 @@ FLOOD_LINES = 2000
 
 @dataclass
 class SlowCompute(Act):
-    """From its step on, the rank's forward or backward takes `factor` times as long."""
+    """From its step on, the rank computes `factor` times as long; all the excess is in one `phase`."""
 
     phase: str
     factor: float = field(default=1.0, init=False)
@@ -34,7 +34,7 @@ class SlowCompute(Act):
         if phase != self.phase or not fault.since(step):
             return seconds
         fault.fire()
-        return seconds * self.factor
+        return seconds * (1 + (self.factor - 1) / SHARES[phase])
 
 
 _SPIN = "import os,sys\nwhile os.getppid()==int(sys.argv[1]):\n for _ in range(100000): pass"

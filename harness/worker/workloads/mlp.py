@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch._dynamo  # DDP imports it when it is made; a launcher that forks ranks pays for it once
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -21,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from harness.worker.digests import digest
 from harness.worker.session import Session
 from harness.worker.workloads.checkpoints import Checkpoints
-from harness.worker.workloads.options import Options
+from harness.worker.workloads.options import SHARES, Options
 from harness.worker.workloads.phases import Phases
 
 WIDTH, LAYERS, BATCH = 32, 2, 4
@@ -60,9 +61,8 @@ class Work:
         self._matrix = torch.randn(WIDTH, WIDTH)
 
     def do(self, phase: str) -> None:
-        """Spend one layer's time of `phase`: a third of the step's time forward, two thirds backward."""
-        share = (1 if phase == "forward" else 2) / (3 * LAYERS)
-        seconds = self.options.compute_ms / 1000 * share * (FIRST_STEP if self.step == 0 else 1.0)
+        """Spend one layer's time of `phase`."""
+        seconds = self.options.compute_ms / 1000 * SHARES[phase] / LAYERS * (FIRST_STEP if self.step == 0 else 1.0)
         if self.options.jitter:
             seconds *= max(0.0, self._random.gauss(1.0, self.options.jitter))
         seconds = self.session.compute_s(self.step, phase, seconds)

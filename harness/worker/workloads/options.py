@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from harness.model.ranks import parse_ranks
 
+SHARES = {"forward": 1 / 3, "backward": 2 / 3}
+"""How the computing of a step of `mlp` divides."""
+
 WORKLOADS = ("collectives", "ddp", "fsdp", "mlp", "pipeline")
 
 
@@ -57,5 +60,5 @@ def parse_options(description: str | None, modes: Collection[str], argv: list[st
     parser.add_argument("--compute-ms", type=float, default=8.0)
     parser.add_argument("--jitter", type=float, default=0.0)
     parser.add_argument("--work", choices=("timed", "matrices"), default="timed")
-    parser.add_argument("--factor", type=float, default=2.0)
+    parser.add_argument("--factor", type=float, default=3.0)
     return Options(**vars(parser.parse_args(argv)))
