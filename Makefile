@@ -32,6 +32,8 @@ bench: $(BIN)/drill
 	$(BIN)/python benchmarks/spine.py
 	$(BIN)/python benchmarks/flight.py
 	$(BIN)/python benchmarks/collect.py
+	$(BIN)/python benchmarks/signals.py
+	$(BIN)/python benchmarks/traces.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

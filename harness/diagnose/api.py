@@ -49,8 +49,12 @@ def diagnose(
     Raises:
         PrerequisiteError: nothing under `paths` is readable evidence.
     """
-    gathered = read_evidence(paths, world_size, on_progress)
-    finding = decide(gathered)
+    return conclude(read_evidence(paths, world_size, on_progress))
+
+
+def conclude(gathered: Gathered, finding: Finding | None = None) -> Result:
+    """Weigh what was gathered, or put what is known around a finding that was reached otherwise."""
+    finding = finding or decide(gathered)
     sampled = {
         rank: frames_text(own.main)
         for rank, stacks in gathered.stacks.items()

@@ -24,7 +24,7 @@ def read_again(gathered: Gathered) -> Finding | None:
 
 
 def stopped_for_its_numbers(gathered: Gathered) -> Finding | None:
-    """A job that ended itself since its loss was not finite: the loss is the cause, the exception its word."""
+    """A job that ended itself since its loss was not finite: the exception is only its word for it."""
     found = _first(gathered, frozenset((Kind.LOSS_NOT_FINITE,)))
     said = next((e for e in gathered.logs if e.kind == "exception" and _NOT_A_NUMBER.search(e.text)), None)
     if found is None or said is None:
@@ -64,7 +64,7 @@ def _first(gathered: Gathered, kinds: frozenset[Kind] | None = None) -> Finding 
 
 
 def _with_witnesses(found: Finding, gathered: Gathered) -> Finding:
-    """What the recorder's arrivals say of a rank that drags. Where they name another one, confidence falls."""
+    """What the recorder's arrivals say of a rank that drags; if they name another, confidence falls."""
     if found.kind not in (Kind.STRAGGLER, Kind.DATA_STARVED) or not found.culprits:
         return found
     late = next((f for f in gathered.flight.findings if f.kind is Kind.STRAGGLER and f.culprits), None)

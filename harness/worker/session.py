@@ -79,7 +79,7 @@ class Session:
         dist.set_debug_level_from_env()  # type: ignore[attr-defined]
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
         path = env.layout.signal_file(env.attempt, env.rank) if env.layout else None
-        session = cls(env, registration, Signals(path, env.rank), triggers, fault)
+        session = cls(env, registration, Signals(path, env.rank, env.attempt), triggers, fault)
         registration.joined(_memberships(), str(session.device))
         return session
 
@@ -187,6 +187,7 @@ class Session:
         dist.destroy_process_group()
         # Only now: gloo's thread retires the last operation after its wait() has returned.
         self._dump()
+        self._signals.close()
         self._registration.finished()
         if self._triggers:
             self._triggers.close()

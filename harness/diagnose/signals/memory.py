@@ -4,7 +4,7 @@ import numpy as np
 
 from harness.diagnose.signals.columns import Flags, Floats
 from harness.diagnose.signals.steps import Both, Steps, change_point, rising
-from harness.diagnose.signals.wording import cite, figures, size, verb, who
+from harness.diagnose.signals.wording import cite, figures, size, who
 from harness.model.diagnosis import Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind

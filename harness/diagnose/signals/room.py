@@ -47,7 +47,7 @@ def analyse_steps(
     around: Circumstances,
     limits: Thresholds = DEFAULTS,
 ) -> SignalsResult:
-    """Weigh the step records of all starts of a job. Slopes are looked for in the last start that is long enough."""
+    """Weigh the step records of all starts of a job; slopes are looked for in the last long one."""
     if not attempts:
         return SignalsResult()
     last = Steps(attempts[max(attempts)], limits)
@@ -96,7 +96,7 @@ def _missing(steps: Steps, around: Circumstances) -> tuple[str, ...]:
     for history in steps.histories:
         for jump in history.clock_jumps[:1]:
             lines.append(
-                f"{history.file}:{jump.line}: the clock of rank {history.rank} jumped by {jump.value:+.0f} s at "
-                f"step {jump.step}: times are not compared across it"
+                f"{history.file}:{jump.line}: the clock of rank {history.rank} jumped by {jump.value:+.0f} s "
+                f"at step {jump.step}: times are not compared across it"
             )
     return tuple(lines[:20])

@@ -45,8 +45,8 @@ def _behind(steps: Steps) -> Finding | None:
         kind=Kind.RANK_STALLED,
         confidence=Confidence.POSSIBLE,
         summary=(
-            f"{who(ranks)} {verb(ranks, 'has', 'have')} completed no step after step {last}; others went on for "
-            f"{seconds(newest - behind[0].ended)} and reached step {ahead}"
+            f"{who(ranks)} {verb(ranks, 'has', 'have')} completed no step after step {last}; others went on "
+            f"for {seconds(newest - behind[0].ended)} and reached step {ahead}"
         ),
         suspects=ranks,
         victims=tuple(r for r in steps.ranks if r not in ranks),
@@ -73,8 +73,8 @@ def _all_at_one_step(steps: Steps, now: float) -> Finding:
         )
     else:
         summary = (
-            f"{len(steps.ranks)} ranks recorded steps up to {last}, and nothing in their records grew or went "
-            "wrong; how the job ended they do not say"
+            f"{len(steps.ranks)} ranks recorded steps up to {last}, and nothing in their records grew or "
+            "went wrong; how the job ended they do not say"
         )
     return Finding(
         source="signal",

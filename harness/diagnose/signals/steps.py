@@ -104,7 +104,7 @@ class Steps:
         return int(history.lines[rows[0]]) if len(rows) else None
 
     def since(self, flags: Flags) -> int:
-        """The step at which a condition began to hold: `flags` has one entry a stretch, some of them noise."""
+        """The step at which a condition began to hold: `flags` has one entry a stretch, some are noise."""
         return self.first + min(change_point(flags), len(flags) - 1) * self.width
 
     def _row(self, history: RankHistory, values: Floats | None) -> Floats:
