@@ -87,7 +87,7 @@ def reduce_recording(recording: Recording, name: str) -> Prepared:
 
 def _training_thread(recording: Recording) -> int:
     """The thread that calls profiler.step(); else the one with the most operations."""
-    threads = list(recording.steps.thread)
+    threads: list[int] = recording.steps.columns().thread.tolist()
     if threads:
         return max(set(threads), key=threads.count)
     return max(recording.ops_of_thread, key=recording.ops_of_thread.__getitem__, default=-1)

@@ -57,7 +57,7 @@ def recorded(events: list[dict[str, object]]) -> Recording:
     return recording
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(EVENTS, TIMES, TIMES, st.integers(1, 3), st.integers(1, 4)), max_size=40),
     st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=4),

@@ -1,7 +1,7 @@
 """Covers against plain sets of moments."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.diagnose.traces.intervals import both, cover, innermost
@@ -21,6 +21,7 @@ def of(spans: list[tuple[int, int]]) -> object:
     return cover(array(b for b, _ in spans), array(e for _, e in spans))
 
 
+@settings(deadline=None)
 @given(SPANS, SPANS, SPANS)
 def test_length_counts_moments(
     spans: list[tuple[int, int]], more: list[tuple[int, int]], windows: object
@@ -33,6 +34,7 @@ def test_length_counts_moments(
     assert both(of(spans), of(more)).length(begin, end).tolist() == expected
 
 
+@settings(deadline=None)
 @given(SPANS)
 def test_holds_is_membership(spans: list[tuple[int, int]]) -> None:
     """A moment is held if an interval contains it; ends do not count."""
@@ -41,6 +43,7 @@ def test_holds_is_membership(spans: list[tuple[int, int]]) -> None:
     assert set(np.flatnonzero(held).tolist()) == moments(spans)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_innermost_is_the_shortest_that_contains(data: st.DataObject) -> None:
     """For nested spans the innermost at a moment is the one with the latest begin that still runs."""
