@@ -141,10 +141,10 @@ def test_a_restarted_job_goes_on_where_its_checkpoint_was(drill: Drill) -> None:
     assert sorted({*losses[0], *losses[1]}) == list(range(10))
 
 
-@pytest.mark.parametrize("workload", ["collectives", "ddp", "fsdp", "pipeline"])
+@pytest.mark.parametrize("workload", ["collectives", "ddp", "fsdp", "mlp", "pipeline"])
 def test_a_healthy_workload_is_healthy(drill: Drill, workload: str) -> None:
     """Nothing broken, checkpoints and loader workers included: nobody is accused."""
-    saves = ["save_every=3"] if workload in ("ddp", "fsdp") else []
+    saves = ["save_every=3"] if workload in ("ddp", "fsdp", "mlp") else []
     run = drill("control", "steps=4", f"workload={workload}", "loader_workers=1", *saves, nproc="4")
 
     assert run.verdict.verdict.value == "pass", (run.result.diagnosis, run.verdict)
@@ -237,3 +237,25 @@ def test_fifty_healthy_runs(drill: Drill, workload: str) -> None:
         with spinning(2 if turn >= 40 else 0):
             run = drill("control", "steps=4", f"workload={workload}")
         assert run.verdict.verdict.value == "pass", (turn, run.result.diagnosis, run.verdict)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("busy", [0, 2])
+def test_fifty_long_healthy_runs(drill: Drill, busy: int) -> None:
+    """Long enough for slopes: jitter, a slow first step, saves, evaluations; half on a busy machine."""
+    for turn in range(25):
+        with spinning(busy):
+            run = drill(
+                "control", "steps=80", "workload=mlp", "jitter=0.02", "save_every=10", "eval_every=25"
+            )
+        assert run.verdict.verdict.value == "pass", (turn, run.result.diagnosis, run.verdict)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("mode", ["forward", "backward"])
+@pytest.mark.parametrize("factor", ["1.3", "2", "5"])
+def test_stragglers_of_any_size(drill: Drill, mode: str, factor: str) -> None:
+    """Little slower, twice, five times: the rank and nobody else."""
+    run = drill("slow_rank", f"factor={factor}", "compute_ms=30", mode=mode, culprit="2")
+
+    assert run.verdict.verdict.value == "pass", (run.result.diagnosis, run.verdict)

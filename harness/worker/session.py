@@ -3,10 +3,8 @@
 import datetime
 import os
 import sys
-import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +17,7 @@ from harness.worker.environment import RankEnvironment
 from harness.worker.faults import Fault, no_fault
 from harness.worker.recorder import DUMP_PREFIX, DumpTriggers, dump_triggers, start_symbolizer
 from harness.worker.registration import Registration
+from harness.worker.signal_timing import Timer
 from harness.worker.signals import Signals, SignalValue
 
 if TYPE_CHECKING:
@@ -153,16 +152,9 @@ class Session:
         """What writes this rank's part of a checkpoint: the given writer, unless a fault replaces it."""
         return self.fault.act.storage(self.fault, step, folder, writer) if self.fault.active else writer
 
-    @contextmanager
-    def timed(self, field: str) -> Iterator[None]:
-        """Add the seconds of a block to a measurement of the current step, also if it raises."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            before = self._fields.get(field)
-            spent = time.perf_counter() - began
-            self._fields[field] = spent + (before if isinstance(before, float) else 0.0)
+    def timed(self, field: str) -> Timer:
+        """A context manager that adds the seconds of its block to a measurement of the current step."""
+        return self._signals.timed(field)
 
     def measure(self, **fields: SignalValue) -> None:
         """Add measurements (the contract's signal names) to the record of the current step."""

@@ -62,7 +62,9 @@ class Work:
 
     def do(self, phase: str) -> None:
         """Spend one layer's time of `phase`."""
-        seconds = self.options.compute_ms / 1000 * SHARES[phase] / LAYERS * (FIRST_STEP if self.step == 0 else 1.0)
+        seconds = self.options.compute_ms / 1000 * SHARES[phase] / LAYERS
+        if self.step == 0:
+            seconds *= FIRST_STEP
         if self.options.jitter:
             seconds *= max(0.0, self._random.gauss(1.0, self.options.jitter))
         seconds = self.session.compute_s(self.step, phase, seconds)
