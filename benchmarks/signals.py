@@ -1,7 +1,9 @@
-"""What recording a step costs: the writer beside a bare `json.dumps` and `os.write` of the same record.
+"""What recording a step costs, and what reading the records of a whole job costs.
 
-python benchmarks/signals.py [writer] [--quick]
+    python benchmarks/signals.py [writer] [room] [--quick]
 
+writer: beside a bare `json.dumps` and `os.write` of the same record. room: `drill diagnose FOLDER` as a whole
+process on made-up records, one rank of which drags; beside a bare `json.loads` of the same lines on one core.
 Cold: at the end of steps of 10 ms that touch megabytes, one variant a step, drawn by lot. Warm: one step
 after the other. Medians and 99th percentiles; share: of a 10 ms step, by the median; ratio: to the bare one.
 """
@@ -13,6 +15,7 @@ import os
 import random
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -135,7 +138,92 @@ def writer(quick: bool) -> None:
     shutil.rmtree(folder)
 
 
-PARTS: dict[str, Callable[[bool], None]] = {"writer": writer}
+RECORD = (
+    '{"t":%.6f,"step":%d,"rank":%d,"step_time_s":%.6f,"loss":%.5f,"grad_norm":%.5f,"lr":0.0003,'
+    '"consumed_samples":%d,"data_wait_s":%.6f,"compute_s":%.6f,"comm_wait_s":%.6f,'
+    '"mem_allocated_peak":61234567890,"mem_reserved_peak":71234567890,"mem_inactive_split":1234567,'
+    '"num_alloc_retries":0,"rss_bytes":%d,"stdout_bytes":%d,"digest":"%016x"}\n'
+)
+DRAGS = 5
+
+
+def made(rank: int, steps: int) -> str:
+    """One rank's records; rank DRAGS computes half as long again in the second half."""
+    dice = random.Random(rank)
+    shared = random.Random(0)
+    lines = []
+    for step in range(steps):
+        slow = 0.15 if step >= steps // 2 else 0.0
+        compute = 0.3 * dice.gauss(1, 0.01) + (slow if rank == DRAGS else 0)
+        wait = 0.02 + (0 if rank == DRAGS else slow)
+        lines.append(
+            RECORD
+            % (
+                *(1764460000 + 0.4 * step, step, rank, 0.35 + slow, 2 + dice.random(), 1 + dice.random()),
+                *(512 * (step + 1), 0.001 * dice.random(), compute, wait),
+                *(12 << 30, 200 * step, shared.getrandbits(64)),
+            )
+        )
+    return "".join(lines)
+
+
+def write_job(folder: Path, ranks: int, steps: int) -> int:
+    """Records of a whole job; most ranks are copies of eight others under their own number. Returns bytes."""
+    folder.mkdir(parents=True)
+    texts = {rank: made(rank, steps) for rank in range(8)}
+    size = 0
+    for rank in range(ranks):
+        model = rank if rank < 8 else (rank % 8 if rank % 8 != DRAGS else 0)
+        text = texts[model].replace(f'"rank":{model},', f'"rank":{rank},')
+        size += (folder / f"rank_{rank}.jsonl").write_text(text)
+    return size
+
+
+def bare_seconds(folder: Path) -> float:
+    """Seconds a record of reading, splitting and `json.loads`, on one core."""
+    begun, count = time.perf_counter(), 0
+    for rank in range(4):
+        for line in (folder / f"rank_{rank}.jsonl").read_bytes().splitlines():
+            json.loads(line)
+            count += 1
+    return (time.perf_counter() - begun) / count
+
+
+def room(quick: bool) -> None:
+    print("\n## Diagnosing step records (`benchmarks/signals.py room`)\n")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
+    print("| ranks x steps | size | seconds | peak memory | records a second | bare json.loads / this |")
+    print("|---|---|---|---|---|---|")
+    sizes = ((64, 2000), (128, 5000)) if quick else ((128, 10_000), (512, 10_000), (1024, 10_000))
+    for ranks, steps in sizes:
+        folder = Path(tempfile.mkdtemp(prefix="drill-bench-"))
+        size = write_job(folder / "attempt_0", ranks, steps)
+        bare_s = bare_seconds(folder / "attempt_0") * ranks * steps
+        took, peak = run_drill(folder)
+        rate = ranks * steps / took
+        print(
+            f"| {ranks} x {steps} | {size / 1e9:.2f} GB | {took:.1f} | {peak / 2**30:.2f} GiB "
+            f"| {rate:,.0f} | {bare_s / took:.1f} |"
+        )
+        sys.stdout.flush()
+        shutil.rmtree(folder)
+
+
+def run_drill(folder: Path) -> tuple[float, int]:
+    """Seconds and peak resident bytes of one `drill diagnose`, whose answer is checked."""
+    begun = time.perf_counter()
+    command = (sys.executable, "-m", "harness.cli", "diagnose", str(folder), "--json")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    answer = json.loads(process.stdout.read())
+    _, status, usage = os.wait4(process.pid, 0)
+    took = time.perf_counter() - begun
+    if (answer["kind"], answer["culprits"]) != ("straggler", [DRAGS]):
+        sys.exit(f"wrong answer ({status}): {answer['summary']}")
+    return took, usage.ru_maxrss * 1024
+
+
+PARTS: dict[str, Callable[[bool], None]] = {"writer": writer, "room": room}
 
 
 def main() -> None:

@@ -43,8 +43,10 @@ def read_columns(path: Path, file: str, attempt: int) -> tuple[list[StepColumns]
         read["step"].is_finite().fill_null(False).to_numpy()
         & read["t"].is_finite().fill_null(False).to_numpy()
     )
-    lost = whole.count(b"\n") - whole.count(b"\n\n") - int(good.sum())
-    complaints = [f"{file}: {lost} lines are no step records"] if lost > 0 and len(good) else []
+    # Line by line, lines that are no JSON at all are not among the rows any more.
+    lost = int(lines[-1] if len(lines) else 0) - int(good.sum())
+    lost -= whole.count(b"\n\n") if lost else 0
+    complaints = [f"{file}: {lost} lines are no step records"] if lost > 0 else []
     if not good.any():
         return [], complaints
     kept = read.filter(pl.Series(good))

@@ -14,6 +14,9 @@ LONG_WARM_UP_STEPS = 10
 """Steps left out at the start of a run: of a short one, and of one of at least 200 steps."""
 
 
+LEAST_STRETCHES = 6
+
+
 @dataclass(frozen=True)
 class Window:
     """Steps `first` to `last`, both included; `cells` of them."""
@@ -121,7 +124,9 @@ class Steps:
         """The early window and the present one; None where the run is too short to compare."""
         span = self.last - self.first + 1
         warm_up = LONG_WARM_UP_STEPS if span >= 200 else WARM_UP_STEPS
-        length = min(self.limits.window_steps, (span - warm_up) // 2)
+        # Of a long run's wide stretches several must fit into a window, to tell always from once.
+        wanted = max(self.limits.window_steps, LEAST_STRETCHES * self.width)
+        length = min(wanted, (span - warm_up) // 2)
         cells = length // self.width
         skip = -(-warm_up // self.width)
         end = (self.last + 1 - self.first) // self.width
