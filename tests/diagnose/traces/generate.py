@@ -26,6 +26,15 @@ COPY = "Memcpy DtoD (Device -> Device)"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
 LOGGING = "logging/__init__.py(1477): debug"
+OCCUPANCY = {
+    "registers per thread": 128,
+    "shared memory": 49152,
+    "blocks per SM": 7.757576,
+    "warps per SM": 31.030304,
+    "grid": [64, 16, 1],
+    "block": [128, 1, 1],
+    "est. achieved occupancy %": 24,
+}
 
 
 @dataclass(frozen=True)
@@ -83,14 +92,19 @@ class Trace:
         """A kernel right after what ran before, and the runtime call that started it."""
         self.correlation += 1
         call = {"kernel": "cudaLaunchKernel", "gpu_memcpy": "cudaMemcpyAsync"}[cat]
-        self.add("cuda_runtime", call, tid, self.clock - 4, 3, cbid=211, correlation=self.correlation)
-        shape = {
-            "External id": self.correlation,
-            "device": 0,
-            "stream": stream,
-            "correlation": self.correlation,
-        }
+        ids = {"External id": self.correlation, "correlation": self.correlation}
+        self.add("cuda_runtime", call, tid, self.clock - 4, 3, cbid=211, **ids)
+        shape = {**ids, "queued": 0, "device": 0, "context": 1, "stream": stream, **OCCUPANCY}
         self.add(cat, name, stream, self.clock, us, **shape, **args)
+        for phase, at, where in (("s", self.clock - 4, tid), ("f", self.clock, stream)):
+            arrow = {
+                "ph": phase,
+                "id": self.correlation,
+                "pid": 4100,
+                "tid": where,
+                "ts": round(START_US + at, 3),
+            }
+            self.events.append({**arrow, "cat": "ac2g", "name": "ac2g"})
         self.clock += us
 
     def varied(self, us: float, work: Work) -> float:

@@ -104,7 +104,7 @@ def test_numbers_of_64_bits_are_read(whole: Path) -> None:
     """Communicator ids are hashes; ijson's fast numbers do not hold them."""
     document = json.loads(whole.read_bytes())
     for event in document["traceEvents"]:
-        event["args"]["Comms Id"] = 2**64 - 1
+        event.setdefault("args", {})["Comms Id"] = 2**64 - 1
     whole.write_text(json.dumps(document))
 
     recording = read_trace(whole)
