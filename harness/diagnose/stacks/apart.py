@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
-from harness.diagnose.stacks.activity import ITEM_SYNC
+from harness.diagnose.stacks.activity import COMMUNICATION, ITEM_SYNC
 from harness.diagnose.stacks.shares import RankShares, is_work
 from harness.model.diagnosis import Citation
 
@@ -57,14 +58,18 @@ def cite_shares(rank: int, shares: Mapping[int, RankShares]) -> Citation:
     own = shares[rank]
     work = own.work or "own"
     peers = [peer for number, peer in shares.items() if number != rank]
-    waited = sum(round(peer.doing.get("communication", 0.0) * peer.samples) for peer in peers)
+    waited, backward = (
+        sum(round(peer.doing.get(what, 0.0) * peer.samples) for peer in peers)
+        for what in (COMMUNICATION, "backward")
+    )
     calls = Counter(peer.waited_in for peer in peers if peer.waited_in)
     where = f", most in {calls.most_common(1)[0][0]}" if calls else ""
+    undecided = f"; in {backward} they were in backward, which computes or waits" if backward else ""
     place = f", most in {own.top[0][0]} ({round(own.top[0][1] * own.samples)})" if own.top else ""
     says = (
         f"rank {rank}: in {round(own.doing.get(work, 0.0) * own.samples)} of {own.samples} samples "
         f"{WORDS.get(work, work)}{place}; its {len(peers)} peers waited for others in {waited} of "
-        f"{sum(peer.samples for peer in peers)}{where}"
+        f"{sum(peer.samples for peer in peers)}{where}{undecided}"
     )
     return Citation("stack", says, own.file, rank=rank)
 
@@ -86,9 +91,12 @@ def _at_work(what: str, on_cpus: bool) -> bool:
 
 
 def _chances(works: Sequence[Sequence[bool | None]]) -> list[float]:
-    """For each moment: the share of the ranks read in it that were at work."""
+    """For each moment: the share of the ranks read in it that were at work.
+
+    Nodes that were sampled each for itself may have unequal numbers of moments.
+    """
     chances: list[float] = []
-    for moment in zip(*works, strict=True):
+    for moment in zip_longest(*works):
         read = [at_work for at_work in moment if at_work is not None]
         chances.append(sum(read) / len(read) if read else 0.0)
     return chances
@@ -100,7 +108,7 @@ def _tail(works: Sequence[bool | None], chances: Sequence[float]) -> float:
     if count < MIN_MOMENTS:
         return 1.0
     distribution = [1.0]
-    for at_work, chance in zip(works, chances, strict=True):
+    for at_work, chance in zip(works, chances, strict=False):
         if at_work is None:
             continue
         stays = [p * (1 - chance) for p in distribution]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.diagnose.stacks.apart import who_waits_least
+from harness.diagnose.stacks.apart import cite_shares, who_waits_least
 from harness.diagnose.stacks.shares import RankShares
 
 JOBS = 2000
@@ -110,9 +110,27 @@ def test_backward_is_no_work() -> None:
     assert who_waits_least(constant("backward", *["communication"] * 7)) == ()
 
 
+def test_peers_in_backward_are_cited_as_such() -> None:
+    """What is undecided is said to be."""
+    peer = RankShares(0, 10, {"backward": 0.7, "communication": 0.3}, (), "f", waited_in="all_reduce")
+    slow = RankShares(1, 10, {"dataloader": 1.0}, (("load data.py:3", 0.9),), "f")
+
+    assert cite_shares(1, {0: peer, 1: slow, 2: peer}).says == (
+        "rank 1: in 10 of 10 samples in its data loader, most in load data.py:3 (9); its 2 peers waited for "
+        "others in 6 of 20, most in all_reduce; in 14 they were in backward, which computes or waits"
+    )
+
+
 def test_a_value_is_waited_for_on_gpus_only() -> None:
     """On a GPU item() may wait for a collective; on a CPU it is work."""
     shares = constant("item_sync", *["communication"] * 7)
 
     assert who_waits_least(shares) == ()
     assert who_waits_least(shares, on_cpus=True) == (0,)
+
+
+def test_nodes_of_unequal_moments() -> None:
+    """Ranks of two nodes, one of which was sampled more often, are compared in what there is."""
+    first, second = constant(*["communication"] * 4, count=9), constant("own", *["communication"] * 3)
+
+    assert who_waits_least({**first, **{rank + 4: own for rank, own in second.items()}}) == (4,)
