@@ -45,6 +45,7 @@ class Gathered:
     cancelled: tuple[LogEvent, ...] = ()
     has_logs: bool = True
     records: Records = field(default_factory=Records)
+    foreign: Foreign = field(default_factory=Foreign)
     signals: SignalsResult = field(default_factory=SignalsResult)
 
     def process(self, rank: int) -> ProcessStacks | None:
@@ -116,6 +117,7 @@ def gather(paths: Sequence[Path], world_size: int | None, on_progress: OnProgres
         key_files=(*(t.file for t in flight.evidence.tables.values()), *(p.file for p in progress.values())),
         complaints=(*_of_dumps(flight, progress), *records.complaints, *foreign.complaints),
         records=records,
+        foreign=foreign,
     )
     return _with_signals(gathered)
 
@@ -135,7 +137,7 @@ def _with_signals(gathered: Gathered) -> Gathered:
     """What was gathered, with the step records of all attempts weighed."""
     groups = {len(record.groups) for record in gathered.ranks.values()}
     around = Circumstances(gathered.world_size, alike=groups == {1}, on_cpus=gathered.on_cpus)
-    signals = analyse_steps(gathered.records.histories, around)
+    signals = analyse_steps(gathered.records.histories, around, gathered.foreign.timers)
     return dataclasses.replace(gathered, signals=signals)
 
 

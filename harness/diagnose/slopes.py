@@ -5,6 +5,7 @@ import re
 import time
 
 from harness.diagnose.gathered import Gathered
+from harness.diagnose.signals.spans import left_open
 from harness.diagnose.signals.standing import standing
 from harness.diagnose.signals.wording import verb, who
 from harness.model.diagnosis import Citation
@@ -52,7 +53,7 @@ def records_alone(gathered: Gathered) -> Finding | None:
     """Step records and nothing else that speaks: who is behind, or whether the job may hang."""
     if gathered.exits is not None or gathered.manifest is not None or gathered.flight.evidence.tables:
         return None
-    return standing(gathered.signals.steps, time.time())
+    return left_open(gathered.foreign.open_spans) or standing(gathered.signals.steps, time.time())
 
 
 def _first(gathered: Gathered, kinds: frozenset[Kind] | None = None) -> Finding | None:

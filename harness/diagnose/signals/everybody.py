@@ -1,9 +1,9 @@
-"""All ranks alike are slower: they wait for data, or for one another longer than they did."""
+"""Slower without a rank that is known to drag: all wait for data, some do, or all wait for one another."""
 
 import numpy as np
 
 from harness.diagnose.signals.steps import Steps
-from harness.diagnose.signals.wording import cite, figures, share
+from harness.diagnose.signals.wording import cite, figures, share, verb, who
 from harness.model.diagnosis import RuledOut, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -46,6 +46,38 @@ def all_starved(steps: Steps) -> Finding | None:
         ),
         ruled_out=(RuledOut(Kind.STRAGGLER, "all ranks wait alike"),),
         chain=("the source of the data became slower", "-> every rank waits for its next batch"),
+    )
+
+
+def few_starved(steps: Steps) -> Finding | None:
+    """Few ranks whose batches became late, in records without the wait for others."""
+    if not steps.has("data_wait_s", "step_time_s") or steps.has("comm_wait_s") or len(steps.ranks) < 3:
+        return None
+    waits, took = steps.both("data_wait_s"), steps.job("step_time_s")
+    usual = steps.job("data_wait_s").now
+    ranks = tuple(
+        r
+        for r, b in waits.items()
+        if b.now > usual + steps.limits.data_wait * took.now and b.growth > steps.limits.data_wait_growth
+    )
+    if not ranks or 2 * len(ranks) >= len(steps.ranks):
+        return None
+    worst = max(ranks, key=lambda r: waits[r].now)
+    return Finding(
+        source="signal",
+        kind=Kind.DATA_STARVED,
+        confidence=Confidence.LIKELY,
+        summary=(
+            f"{who(ranks)} {verb(ranks, 'waits', 'wait')} for data, "
+            f"{share(waits[worst].now / took.now)} of each step: {figures(steps, 'a batch takes', waits[worst])}"
+        ),
+        culprits=ranks,
+        victims=tuple(r for r in steps.ranks if r not in ranks),
+        where=Where(site="dataloader", cost=waits[worst].now / took.now),
+        evidence=tuple(
+            cite(steps, r, f"rank {r}: {figures(steps, 'data_wait_s', waits[r])}") for r in ranks[:3]
+        ),
+        chain=(f"{who(ranks)}: batches come late", "-> all others wait in the step's collectives"),
     )
 
 

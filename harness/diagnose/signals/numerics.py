@@ -30,19 +30,22 @@ def not_finite(histories: Sequence[RankHistory]) -> Finding | None:
     others = [h for h in histories if h.rank not in first and name in h.cells and _reached(h, step)]
     culprits = tuple(sorted(first)) if others else ()
     seen = f"{_NAMES[name]} is not finite from step {step} on"
-    lone = "the others' is finite in that step" if others else "on every rank that records it at once"
+    whose = who(sorted(first))
+    summary = f"{whose}: {seen}; the others' is finite in that step"
+    if not others:
+        summary = f"{seen}, on every rank that records it ({whose}): it may be an average, and names nobody"
     after = [h.rank for h in histories if h.not_finite and h.rank not in first]
     return Finding(
         source="signal",
         kind=Kind.LOSS_NOT_FINITE,
         confidence=Confidence.CERTAIN,
-        summary=f"{who(sorted(first))}: {seen}; {lone}",
+        summary=summary,
         culprits=culprits,
         victims=tuple(h.rank for h in histories if h.rank not in culprits),
         where=Where(step=step),
         evidence=tuple(_cite(h, h.not_finite[name], seen) for h in list(first.values())[:3]),
         chain=(
-            f"{who(sorted(first))}: {seen}",
+            f"{whose}: {seen}" if others else seen,
             *((f"-> ranks {format_ranks(after)} take it over with the next exchange",) if after else ()),
         ),
     )
@@ -53,7 +56,9 @@ def _reached(history: RankHistory, step: int) -> bool:
 
 
 def _cite(history: RankHistory, moment: Moment, says: str) -> Citation:
-    return Citation("signal", f"rank {history.rank}: {says}", history.file, moment.line, rank=history.rank)
+    # Line 0: the record is known from another file than the one that is named.
+    line = moment.line or None
+    return Citation("signal", f"rank {history.rank}: {says}", history.file, line, rank=history.rank)
 
 
 def odd_replica(histories: Sequence[RankHistory]) -> Finding | None:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from harness.diagnose.signals.checkpoints import failed_save, slow_save
 from harness.diagnose.signals.dragging import Dragging, dragging, straggler
-from harness.diagnose.signals.everybody import all_starved, slow_exchange
+from harness.diagnose.signals.everybody import all_starved, few_starved, slow_exchange
+from harness.diagnose.signals.formats.foreign import TimerRow
 from harness.diagnose.signals.history import RankHistory
 from harness.diagnose.signals.memory import fragmentation, leak
 from harness.diagnose.signals.numerics import not_finite, odd_replica
@@ -13,6 +14,7 @@ from harness.diagnose.signals.output import flood
 from harness.diagnose.signals.positions import rewound
 from harness.diagnose.signals.steps import Steps
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
+from harness.diagnose.signals.timers import always_last
 from harness.model.finding import Finding
 from harness.model.kinds import Kind
 from harness.model.ranks import format_ranks
@@ -45,11 +47,13 @@ class Circumstances:
 def analyse_steps(
     attempts: Mapping[int, Sequence[RankHistory]],
     around: Circumstances,
+    timers: Sequence[TimerRow] = (),
     limits: Thresholds = DEFAULTS,
 ) -> SignalsResult:
     """Weigh the step records of all starts of a job; slopes are looked for in the last long one."""
+    reported = always_last(timers, around.world_size)
     if not attempts:
-        return SignalsResult()
+        return SignalsResult(findings=(reported,) if reported else ())
     last = Steps(attempts[max(attempts)], limits)
     numbers = [f for f in (odd_replica(last.histories), not_finite(last.histories)) if f]
     # What came first is the cause: a flipped bit may end in NaN, and digests of NaN differ.
@@ -61,7 +65,7 @@ def analyse_steps(
     slopes, found = _slopes(steps, around) if steps.windows else ([], ())
     return SignalsResult(
         steps=last,
-        findings=tuple(f for f in (*certain, *slopes) if f),
+        findings=tuple(f for f in (*certain, *slopes, reported) if f),
         dragging=found,
         missing=_missing(steps, around),
     )
@@ -75,7 +79,7 @@ def _slopes(steps: Steps, around: Circumstances) -> tuple[list[Finding | None], 
     splits, floods = fragmentation(steps), flood(steps, named)
     # A rank that drags because its allocator or its log does is that.
     explained = [f for f in (floods, splits) if f and (not named or named <= {*f.culprits})]
-    everybody = [] if found else [all_starved(steps)]
+    everybody = [] if found else [few_starved(steps), all_starved(steps)]
     rest = [slow_save(steps), leak(steps, around.host_bytes)]
     # On CPUs the network is the same CPUs: that they are busy is no network's fault.
     network = [] if found or around.on_cpus else [slow_exchange(steps)]
