@@ -60,8 +60,9 @@ def _show_ranks(console: Console, comparison: Comparison, culprits: Sequence[int
     for ranked in shown:
         style = "red" if ranked.rank in culprits else ""
         table.add_column(f"rank {ranked.rank}", justify="right", style=style, no_wrap=True)
-    for i, row in enumerate(shown[0].rows):
-        table.add_row(row.name, *(_figure(ranked.rows[i].grew_s, scale, sign=True) for ranked in shown))
+    grew = [{row.name: row.grew_s for row in ranked.rows} for ranked in shown]
+    for name in dict.fromkeys(name for rows in grew for name in rows):
+        table.add_row(name, *(_figure(rows.get(name), scale, sign=True) for rows in grew))
     console.print(table, width=WIDTH)
     left = len(comparison.ranks) - len(shown)
     if left:

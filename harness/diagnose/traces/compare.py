@@ -5,7 +5,7 @@ from pathlib import Path
 
 from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.traces.answer import Answer, Case
-from harness.diagnose.traces.breakdown import BUCKETS, COMPUTE, DATA, EXPOSED, HOST, STRAGGLER
+from harness.diagnose.traces.breakdown import BUCKETS, DATA, EXPOSED, HOST, STRAGGLER
 from harness.diagnose.traces.decide import decide
 from harness.diagnose.traces.explain import explain
 from harness.diagnose.traces.growth import Growth, RankGrowth, growths
@@ -138,13 +138,14 @@ def _ruled_out(case: Case, answer: Answer) -> tuple[RuledOut, ...]:
     for bucket, kind in _RULES_OUT.items():
         if kind is answer.kind or any(g.parts[bucket].is_real for g in case.found):
             continue
+        if kind is Kind.STRAGGLER and case.alone:
+            # Who is late itself waits for nobody.
+            continue
         part = case.decision.parts[bucket]
         ruled.append(
             RuledOut(kind, f"{bucket} {grown(part.by_s)} a step, within noise ({seconds(part.noise_s)})")
         )
-    if answer.kind is Kind.INCONCLUSIVE and not any(g.parts[COMPUTE].is_real for g in case.found):
-        ruled.append(RuledOut(Kind.STRAGGLER, "no rank's matrix work slowed down"))
-    return tuple({r.kind: r for r in ruled}.values())
+    return tuple(ruled)
 
 
 def _missing(case: Case) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ def compute_grew_on_few(case: Case) -> Answer:
             f"its matrix kernels take {by} a step, not all alike ({names})",
             site="compute",
             category=Category.SOFTWARE,
+            chain=("few ranks compute more, or otherwise -> they come late to every collective -> all wait",),
             next_steps=("# does this rank get other shapes: longer sequences, more experts, another stage?",),
         )
     hardware = case.now.on_device
@@ -84,7 +85,7 @@ def compute_grew(case: Case) -> Answer:
         says,
         next_steps=(
             *(("# traces of other ranks: is it this card only?",) if case.alone else ()),
-            f"{CLOCKS}   # on every node",
+            f"{CLOCKS}   # on every node" if case.now.on_device else "top -H   # who else computes there?",
             "# same batch, sequence length, precision, compile mode and library versions as then?",
         ),
     )

@@ -134,6 +134,7 @@ def test_one_rank_of_many_accuses_nobody(
     assert word in found.summary
     assert found.culprits == found.suspects == ()
     assert found.ranks.missing == "0-2,4-7"
+    assert Kind.STRAGGLER not in {ruled.kind for ruled in found.ruled_out}, "it may be late itself"
     if kind in (Kind.STRAGGLER, Kind.COMM_SLOW):
         assert found.confidence is Confidence.POSSIBLE
         assert any("traces of" in step for step in found.next_steps)
