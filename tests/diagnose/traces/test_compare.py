@@ -251,6 +251,26 @@ def test_the_table_has_every_part_and_the_step(tmp_path: Path) -> None:
     assert next(r for r in table.rows if r.name == "data_wait").grew_s == pytest.approx(500e-6, rel=0.01)
 
 
+def test_reading_on_several_cores_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large traces are read by several processes: the same answer, the unreadable file told as well."""
+    write_side(tmp_path / "then", alike(PLAIN), 1)
+    write_side(tmp_path / "now", {**alike(but(wait_us=620.0)), 2: but(matrix_us=2600.0)}, 2)
+    (tmp_path / "now" / "rank9.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
+    alone = compare([tmp_path / "now"], tmp_path / "then")
+    monkeypatch.setattr("harness.diagnose.traces.sides.PARALLEL_FROM_BYTES", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    seen: list[tuple[int, int]] = []
+
+    together = compare(
+        [tmp_path / "now"], tmp_path / "then", None, lambda done, total: seen.append((done, total))
+    )
+
+    assert together == alone
+    assert together.diagnosis.culprits == (2,)
+    assert any("rank9.json: no events" in missing for missing in together.diagnosis.missing_evidence)
+    assert seen[-1] == (5, 5)
+
+
 @pytest.mark.parametrize(
     ("now", "kind", "culprits"),
     [
