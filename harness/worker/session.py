@@ -74,7 +74,9 @@ class Session:
         fault.act.before_join(fault)
         if backend == "nccl":
             torch.cuda.set_device(env.local_rank % torch.cuda.device_count())
-        # Read at import, which for a forked rank was before its variables were set.
+        # Both are read at import, which for a forked rank was before its variables were set.
+        threads = os.environ.get("OMP_NUM_THREADS", "1")
+        torch.set_num_threads(int(threads) if threads.isdecimal() and int(threads) else 1)
         dist.set_debug_level_from_env()  # type: ignore[attr-defined]
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
         path = env.layout.signal_file(env.attempt, env.rank) if env.layout else None
