@@ -69,7 +69,8 @@ def few_starved(steps: Steps) -> Finding | None:
         confidence=Confidence.LIKELY,
         summary=(
             f"{who(ranks)} {verb(ranks, 'waits', 'wait')} for data, "
-            f"{share(waits[worst].now / took.now)} of each step: {figures(steps, 'a batch takes', waits[worst])}"
+            f"{share(waits[worst].now / took.now)} of each step: "
+            f"{figures(steps, 'a batch takes', waits[worst])}"
         ),
         culprits=ranks,
         victims=tuple(r for r in steps.ranks if r not in ranks),

@@ -88,7 +88,8 @@ def report(step: int, slowest: int, clock: float = 1980.0) -> str:
     return (
         f" [2026-08-08 03:12:{step % 60:02d}.118201] iteration     {step}/  100000 | consumed samples: "
         f"{step * 512} | elapsed time per iteration (ms): 4812.3 | learning rate: 2.987E-04 | "
-        f"global batch size:   512 | lm loss: 2.104E+00 | grad norm: 0.812 | number of skipped iterations:   0 | number of nan "
+        f"global batch size:   512 | lm loss: 2.104E+00 | grad norm: 0.812 | "
+        f"number of skipped iterations:   0 | number of nan "
         f"iterations:   0 |\n"
         f"[2026-08-08 03:12:{step % 60:02d}] | MnRtt/Rnk: 1446.49ms/2 | MxRtt/Rnk: 1980.32ms/{slowest} | "
         f"MnPwr/Rnk: 617.00W/0 | MxPwr/Rnk: 669.00W/20 | MnTmp/Rnk: 50.00C/0 | MxTmp/Rnk: 61.00C/19 | "
