@@ -33,11 +33,13 @@ from harness.observe.clocks import join_limit_s
 from harness.observe.collect import Collector
 from harness.observe.needs import MemoryCgroup, why_not
 from harness.observe.processes import kill_tree
+from harness.observe.repeated import RepeatedSampling
 from harness.observe.watch import POLL_S, Notice, Watch
 from harness.trace import find_trace
 
 LAUNCHER_START_LIMIT_S = 120.0
 STOP_LIMIT_S = 4.0
+SAMPLE_OVER_S = 2.5
 CONCLUDES_S = {"finished": 10.0, "exit": 3.0}
 """How long torch's agent may take to conclude by itself, after its last rank finished or one failed."""
 
@@ -85,6 +87,8 @@ class Experiment:
     _watch: Watch | None = None
     _cgroup: MemoryCgroup | None = None
     _struck: bool = False
+    _sampling: RepeatedSampling | None = None
+    _reported: bool = False
     _started_s: float = field(default_factory=time.monotonic)
     _writer: BundleWriter = field(init=False)
 
@@ -169,6 +173,7 @@ class Experiment:
         """Wait for a notice and collect. A stall in which a second look sees movement was none."""
         while True:
             notice = self._wait_for_notice(watch)
+            self._end_sampling()
             self._writer.notice(f"{notice.kind}: {notice.detail}")
             self._writer.event("noticed", detail=f"{notice.kind}: {notice.detail}")
             self._writer.phase("noticed")
@@ -235,8 +240,14 @@ class Experiment:
             if watch.steps // plan.nproc != shown:
                 shown = watch.steps // plan.nproc
                 self.progress("steps", f"{shown} done")
-            if plan.mode.outside and not self._struck and shown > _number(plan.parameters.get("at", 0)):
+            past = shown > _number(plan.parameters.get("at", 0))
+            if plan.mode.outside and not self._struck and past:
                 self._strike_from_outside(plan.mode.outside, watch)
+            if plan.mode.samples and self._sampling is None and past:
+                self._sampling = RepeatedSampling(
+                    self._writer.layout, watch.attempt, dict(watch.pids), plan.mode.samples, SAMPLE_OVER_S
+                )
+                self._sampling.start()
             for message in self.client.receive(POLL_S):
                 if message.event == "ended" and message.pid == self._agent:
                     self._agent = None
@@ -282,8 +293,16 @@ class Experiment:
         collector.dumps(alive)
         collector.safe()
 
+    def _end_sampling(self) -> None:
+        """Stop sampling stacks of a job that ran on, and note in the manifest what was taken."""
+        if self._sampling is not None and not self._reported:
+            self._reported = True
+            self._sampling.stop()
+            self._sampling.report(self._writer)
+
     def _stop(self) -> None:
         """Stop whatever still runs: the agent gently, then everything by SIGKILL."""
+        self._end_sampling()
         if self._agent is not None:
             self._writer.event("stopping")
             self._writer.stopped()

@@ -9,6 +9,7 @@ from harness.bundle.reader import BundleReader
 from harness.diagnose.flight.load import load_dump
 
 GREW = 1.2
+NOT_FINITE = {"NaN", "Infinity", "-Infinity"}
 
 
 def find_trace(layout: Layout, trace: tuple[str, str] | None, culprits: tuple[int, ...]) -> str | None:
@@ -31,7 +32,7 @@ def find_trace(layout: Layout, trace: tuple[str, str] | None, culprits: tuple[in
         "record": lambda rank: _is_odd(layout, rank, culprits),
         "grew": lambda rank: _grew(_values(layout, 0, rank, wanted)),
         "differs": lambda rank: _differs(layout, rank, culprits, wanted),
-        "not_finite": lambda rank: bool({"NaN", "Infinity", "-Infinity"} & {*_values(layout, 0, rank, wanted)}),
+        "not_finite": lambda rank: bool(NOT_FINITE & {*_values(layout, 0, rank, wanted)}),
         "rewound": lambda rank: _rewound(layout, rank, wanted),
     }[kind]
     ranks = culprits or (0,)

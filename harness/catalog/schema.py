@@ -35,9 +35,9 @@ class TraceFile(_Strict):
     """What the fault itself leaves behind, beside the harness's own record; exactly one of these.
 
     `exit`: signal or code of the culprit; `state`: its state in /proc; `stack`: a function in its stacks;
-    `record`: odd, its recorded collectives differ; `log`, `launcher`, `kernel`: words in those logs. Of its step
-    records, a field that `grew`, that `differs` from the other ranks', is `not_finite`, or was `rewound` after
-    a restart.
+    `record`: odd, its recorded collectives differ; `log`, `launcher`, `kernel`: words in those logs. Of its
+    step records, a field that `grew`, that `differs` from the other ranks', is `not_finite`, or was `rewound`
+    after a restart.
     """
 
     exit: str | None = None
@@ -83,6 +83,7 @@ class ModeFile(_Strict):
     max_restarts: Annotated[int, Field(ge=0)] = 0
     outside: Literal["sigterm", "cancel", "hangup", "lost"] | None = None
     needs: tuple[Literal["network_namespace", "memory_cgroup"], ...] = ()
+    samples: Annotated[int, Field(ge=0, le=100)] = 0
 
 
 class DrillFile(_Strict):
@@ -193,6 +194,7 @@ def _mode(name: str, mode: ModeFile, drill: DrillFile) -> Mode:
         mode.max_restarts,
         mode.outside,
         mode.needs,
+        mode.samples,
     )
 
 

@@ -15,7 +15,13 @@ from harness.diagnose.gathered import Gathered
 from harness.diagnose.launcher.exits import exit_text
 from harness.diagnose.logs.detail import cite_detail, detail_finding
 from harness.diagnose.pipeline import aborted_receiver, broken_chain
-from harness.diagnose.slopes import read_again, records_alone, slope, stopped_for_its_numbers
+from harness.diagnose.slopes import (
+    dragging_by_stacks,
+    read_again,
+    records_alone,
+    slope,
+    stopped_for_its_numbers,
+)
 from harness.diagnose.snapshots import running, while_it_may_yet_move
 from harness.diagnose.stacks.sites import position
 from harness.diagnose.stalls import cite_stack, is_communicating, stall, stall_by_stacks
@@ -53,6 +59,7 @@ def decide(gathered: Gathered) -> Finding:
         lambda g: while_it_may_yet_move(stall_by_stacks(g), g),
         ended_alike,
         slope,
+        dragging_by_stacks,
         _healthy,
         running,
         broken_chain,

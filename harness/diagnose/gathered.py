@@ -22,6 +22,7 @@ from harness.diagnose.signals.formats.read import read_foreign
 from harness.diagnose.signals.progress import Progress
 from harness.diagnose.signals.room import Circumstances, SignalsResult, analyse_steps
 from harness.diagnose.stacks.samples import ProcessStacks, RankStacks, read_sampling
+from harness.diagnose.stacks.shares import RankShares, read_shares
 from harness.model.bundle import Manifest, RankMap, RankRecord
 
 
@@ -46,6 +47,7 @@ class Gathered:
     has_logs: bool = True
     records: Records = field(default_factory=Records)
     foreign: Foreign = field(default_factory=Foreign)
+    shares: Mapping[int, RankShares] = field(default_factory=dict)
     signals: SignalsResult = field(default_factory=SignalsResult)
 
     def process(self, rank: int) -> ProcessStacks | None:
@@ -178,6 +180,7 @@ def _read_bundle(root: Path, name: str) -> Node:
         logs=logs,
         has_logs=bool(log_folders),
         progress=records.of_attempt(attempt),
+        shares=read_shares(reader.layout.stacks / f"attempt_{attempt}", root),
         records=records,
         key_files=(*(s.file for s in stacks.values()), *(["launcher.json"] if exits else [])),
         complaints=(*reader.complaints, *complaints, *records.complaints),

@@ -5,14 +5,18 @@ import re
 import time
 
 from harness.diagnose.gathered import Gathered
+from harness.diagnose.movement import MOVING
 from harness.diagnose.signals.spans import left_open
 from harness.diagnose.signals.standing import standing
 from harness.diagnose.signals.wording import verb, who
-from harness.model.diagnosis import Citation
+from harness.diagnose.stacks.apart import WORDS, cite_shares, who_waits_least
+from harness.model.diagnosis import Citation, RuledOut, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 
-NUMBERS = frozenset((Kind.LOSS_NOT_FINITE, Kind.SILENT_CORRUPTION, Kind.DATA_CORRUPT))
+LEAST_RUNNABLE, CROWDED = 0.3, 3.0
+"""Who is crowded out wants to run in so many of the samples, and does in a third of those at most."""
+
 
 _NOT_A_NUMBER = re.compile(r"\b(?:nan|inf|infinite|infinity)\b|n[o']t finite|non-?finite", re.IGNORECASE)
 
@@ -49,6 +53,32 @@ def slope(gathered: Gathered) -> Finding | None:
     return dataclasses.replace(weighed, evidence=(*weighed.evidence, *extra), chain=(*weighed.chain, *also))
 
 
+def dragging_by_stacks(gathered: Gathered) -> Finding | None:
+    """A job that moved when it was sampled, and a rank at work while its peers wait: a suspect, no more.
+
+    A rank that saves for all of them, or that was stopped, is at work as well, and drags nobody for good.
+    """
+    notice = gathered.manifest.notice if gathered.manifest else None
+    slow = who_waits_least(gathered.shares, gathered.on_cpus)
+    if not slow or notice is None or not notice.startswith(MOVING):
+        return None
+    if any(gathered.shares[rank].work in ("checkpoint", "stopped") for rank in slow):
+        return None
+    work = gathered.shares[slow[0]].work
+    kind = {"dataloader": Kind.DATA_STARVED, "logging": Kind.LOG_FLOOD}.get(work or "", Kind.STRAGGLER)
+    doing = WORDS.get(work or "", "at work of its own")
+    return Finding(
+        source="stack",
+        kind=kind,
+        confidence=Confidence.POSSIBLE,
+        summary=f"{who(slow)} {verb(slow, 'is', 'are')} {doing} while the others wait: sampled again and again",
+        suspects=slow,
+        victims=tuple(r for r in range(gathered.world_size) if r not in slow),
+        where=Where(site="host" if kind is Kind.STRAGGLER else None),
+        evidence=tuple(cite_shares(rank, gathered.shares) for rank in slow[:3]),
+    )
+
+
 def records_alone(gathered: Gathered) -> Finding | None:
     """Step records and nothing else that speaks: who is behind, or whether the job may hang."""
     if gathered.exits is not None or gathered.manifest is not None or gathered.flight.evidence.tables:
@@ -65,9 +95,42 @@ def _first(gathered: Gathered, kinds: frozenset[Kind] | None = None) -> Finding 
 
 
 def _with_witnesses(found: Finding, gathered: Gathered) -> Finding:
-    """What the recorder's arrivals say of a rank that drags; if they name another, confidence falls."""
-    if found.kind not in (Kind.STRAGGLER, Kind.DATA_STARVED) or not found.culprits:
+    """What arrivals in the recorder and repeated stacks say of a rank that drags.
+
+    Where they name another rank, confidence falls.
+    """
+    if found.kind not in (Kind.STRAGGLER, Kind.DATA_STARVED, Kind.LOG_FLOOD) or not found.culprits:
         return found
+    return _with_arrivals(_with_shares(found, gathered), gathered)
+
+
+def _with_shares(found: Finding, gathered: Gathered) -> Finding:
+    """What the accused were sampled at while their peers waited; a rank that wants a core and has none."""
+    cited = tuple(cite_shares(r, gathered.shares) for r in found.culprits[:2] if r in gathered.shares)
+    slow = who_waits_least(gathered.shares, gathered.on_cpus)
+    others = tuple(r for r in slow if r not in found.culprits)
+    if others:
+        because = f"sampled stacks: {who(others)} {verb(others, 'waits', 'wait')} least"
+        found = dataclasses.replace(
+            found,
+            confidence=Confidence.POSSIBLE,
+            ruled_out=(*found.ruled_out, RuledOut(found.kind, f"against this: {because}")),
+        )
+    if found.kind is Kind.STRAGGLER and all(_crowded_out(r, gathered) for r in found.culprits):
+        found = dataclasses.replace(found, where=dataclasses.replace(found.where, site="host"))
+    return dataclasses.replace(found, evidence=(*found.evidence, *cited))
+
+
+def _crowded_out(rank: int, gathered: Gathered) -> bool:
+    """Whether a rank's main thread is runnable far longer than it ran, by its own count of CPU time."""
+    shares, steps = gathered.shares.get(rank), gathered.signals.steps
+    if shares is None or steps.windows is None or not steps.has("cpu_s", "step_time_s"):
+        return False
+    ran = steps.both("cpu_s")[rank].now / steps.both("step_time_s")[rank].now
+    return shares.runnable > LEAST_RUNNABLE and shares.runnable > CROWDED * ran
+
+
+def _with_arrivals(found: Finding, gathered: Gathered) -> Finding:
     late = next((f for f in gathered.flight.findings if f.kind is Kind.STRAGGLER and f.culprits), None)
     if late is None:
         return found

@@ -51,9 +51,9 @@ class Location:
 class Where:
     """The place of the break. `seq`: where the streams parted; `stuck_seq`: where everybody stands.
 
-    `signal` is the one that ended a rank. `factor`: how many times slower than its peers a straggler is; `cost`:
-    the share of everybody's step time that is lost to it. `recovered`: seconds from the failure until a restarted job had
-    completed its first step; None if it did not recover.
+    `signal` is the one that ended a rank. `factor`: how many times slower than its peers a straggler is;
+    `cost`: the share of everybody's step time that is lost to it. `recovered`: seconds from the failure until
+    a restarted job had completed its first step; None if it did not recover.
     """
 
     group: str | None = None

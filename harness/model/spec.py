@@ -50,8 +50,9 @@ class Mode:
 
     `tie`: expected where culprits are half of the ranks. `detail`: expected with debug level DETAIL, where
     torch's own comparison stops the job before a dump could tell more. `parameters`: defaults that differ
-    in this mode. `outside`: what the harness itself does to the job from outside (sigterm, cancel, hangup, lost).
-    `needs`: permissions of the machine (network_namespace, memory_cgroup).
+    in this mode. `outside`: what the harness does to the job from outside (sigterm, cancel, hangup, lost).
+    `needs`: permissions of the machine (network_namespace, memory_cgroup). `samples`: how often the stacks of
+    all ranks are sampled while the job runs, once it is past step `at`: for slopes, which no clock notices.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Mode:
     max_restarts: int = 0
     outside: str | None = None
     needs: tuple[str, ...] = ()
+    samples: int = 0
 
 
 @dataclass(frozen=True)

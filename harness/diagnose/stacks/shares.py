@@ -20,7 +20,8 @@ class RankShares:
 
     `doing`: activity -> share of the samples, 0 to 1, the largest first. `top`: the user's functions in which
     it was at its most frequent work, ``function file:line`` with the most frequent line, and their share of
-    the samples. `waited_in`: the call in which it waited most. `moments`: what it did in those samplings that
+    the samples. `runnable`: the share of the samples in which the main thread ran, or wanted to and had no
+    core. `waited_in`: the call in which it waited most. `moments`: what it did in those samplings that
     are independent of one another, None where that was not readable; the moments of all ranks are the same.
     `file`: the folder.
     """
@@ -32,6 +33,7 @@ class RankShares:
     file: str
     waited_in: str | None = None
     moments: tuple[str | None, ...] = ()
+    runnable: float = 0.0
 
     @property
     def work(self) -> str | None:
@@ -61,15 +63,19 @@ def shares_of(samplings: Sequence[Mapping[int, RankStacks]], file: str) -> dict[
     independent = _independent(samplings)
     found: dict[int, RankShares] = {}
     for rank in sorted({rank for sampling in samplings for rank in sampling}):
+        processes = [own for s in samplings if (stacks := s.get(rank)) and (own := stacks.own)]
+        runnable = sum(own.state == "running" for own in processes) / max(1, len(processes))
         seen = [_activity(sampling.get(rank)) for sampling in samplings]
         caught = [what for what in seen if what is not None]
         if caught:
             moments = tuple(a.doing if (a := seen[i]) else None for i in independent)
-            found[rank] = _shares(rank, caught, file, moments)
+            found[rank] = _shares(rank, caught, file, moments, runnable)
     return found
 
 
-def _shares(rank: int, caught: Sequence[Activity], file: str, moments: tuple[str | None, ...]) -> RankShares:
+def _shares(
+    rank: int, caught: Sequence[Activity], file: str, moments: tuple[str | None, ...], runnable: float
+) -> RankShares:
     count = len(caught)
     doing = Counter(what.doing for what in caught)
     waits = Counter(what.call for what in caught if what.doing == COMMUNICATION and what.call)
@@ -83,6 +89,7 @@ def _shares(rank: int, caught: Sequence[Activity], file: str, moments: tuple[str
         file=file,
         waited_in=waits.most_common(1)[0][0] if waits else None,
         moments=moments,
+        runnable=runnable,
     )
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from harness.worker.faults import Act, Fault
 from harness.worker.workloads.options import SHARES, Options
 
-NEIGHBOURS = 4
+NEIGHBOURS = 16
 """Busy processes on the slowed rank's core: it gets one share of so many and one."""
 
 FLOOD_LINES = 2000
