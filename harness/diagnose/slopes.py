@@ -71,7 +71,7 @@ def dragging_by_stacks(gathered: Gathered) -> Finding | None:
         source="stack",
         kind=kind,
         confidence=Confidence.POSSIBLE,
-        summary=f"{who(slow)} {verb(slow, 'is', 'are')} {doing} while the others wait: sampled again and again",
+        summary=f"{who(slow)} {verb(slow, 'is', 'are')} {doing} while the others wait, in most samples",
         suspects=slow,
         victims=tuple(r for r in range(gathered.world_size) if r not in slow),
         where=Where(site="host" if kind is Kind.STRAGGLER else None),
