@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     metavar="PATH",
     help="What it was like before: say what got slower since. Profiler traces, or a run.",
 )
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What counts as slow, late, growing.",
+)
 @click.option("--arrivals", is_flag=True, help="Print who enters each group's collectives last.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as HTML too.")
 @json_option
@@ -39,14 +46,15 @@ def command(
     group: str | None,
     state: str | None,
     baseline: Path | None,
+    thresholds: tuple[str, ...],
     arrivals: bool,
     html: Path | None,
     as_json: bool,
 ) -> None:
     """Say what happened, from the files of a run or an incident.
 
-    PATH is a bundle (a run's folder), or Flight Recorder dumps: folders, files, .gz, .tar, .zip, several
-    at once. With --baseline: torch.profiler traces of any ranks, or runs, on both sides.
+    PATH is a bundle (a run's folder), Flight Recorder dumps (folders, files, .gz, .tar, .zip), or step records
+    of ours, torchtitan, Megatron or DeepSpeed; several at once. With --baseline: torch.profiler traces of any ranks, or runs, on both sides.
     Exit code 0: a diagnosis was reached; 3: the evidence does not decide; 4: nothing readable.
     """
     from harness.model.errors import UsageError
@@ -54,6 +62,8 @@ def command(
 
     if show_rank is None and (group or state):
         raise UsageError("--group and --state choose among the calls of --show-rank N")
+    if thresholds and (baseline is not None or show_rank is not None or arrivals):
+        raise UsageError("--threshold is for a diagnosis: --baseline, --show-rank, --arrivals go without it")
     if baseline is not None and (show_rank is not None or arrivals or html):
         raise UsageError("--baseline compares two sides: --show-rank, --arrivals and --html look at one")
     with LoadBar(err_console()) as bar:
@@ -67,8 +77,10 @@ def command(
             flight = read_evidence(paths, world_size, bar.update).flight
         else:
             from harness.diagnose.api import diagnose
+            from harness.diagnose.signals.thresholds import DEFAULTS
 
-            result = diagnose(*paths, world_size=world_size, on_progress=bar.update)
+            limits = DEFAULTS.with_values(thresholds)
+            result = diagnose(*paths, world_size=world_size, on_progress=bar.update, limits=limits)
     if baseline is not None:
         _show_compared(compared, as_json)
         return

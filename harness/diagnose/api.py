@@ -10,6 +10,7 @@ from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.gathered import Gathered, gather
 from harness.diagnose.launcher.exits import exit_text
 from harness.diagnose.remedies import next_steps, recommendations
+from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 from harness.diagnose.stalls import frames_text
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import (
@@ -40,16 +41,17 @@ def diagnose(
     *paths: Path,
     world_size: int | None = None,
     on_progress: OnProgress = lambda done, total: None,
+    limits: Thresholds = DEFAULTS,
 ) -> Result:
     """Diagnose a bundle, or Flight Recorder dumps from any folders, files and archives.
 
     `world_size` counts only where the files do not record it. `on_progress` is called with how many of
-    how many dumps are loaded.
+    how many dumps are loaded. `limits`: what counts as slow, late, growing in step records.
 
     Raises:
         PrerequisiteError: nothing under `paths` is readable evidence.
     """
-    return conclude(read_evidence(paths, world_size, on_progress))
+    return conclude(read_evidence(paths, world_size, on_progress, limits))
 
 
 def conclude(gathered: Gathered, finding: Finding | None = None) -> Result:
@@ -67,6 +69,7 @@ def read_evidence(
     paths: Sequence[Path],
     world_size: int | None = None,
     on_progress: OnProgress = lambda done, total: None,
+    limits: Thresholds = DEFAULTS,
 ) -> Gathered:
     """Read everything under `paths`, not yet weighed.
 
@@ -76,7 +79,7 @@ def read_evidence(
     for path in paths:
         if not path.exists():
             raise PrerequisiteError(f"{path} does not exist: give a bundle, dumps or an archive of dumps")
-    gathered = gather(paths, world_size, on_progress)
+    gathered = gather(paths, world_size, on_progress, limits)
     if gathered.empty:
         raise PrerequisiteError(_nothing(paths[0], gathered))
     return gathered

@@ -21,6 +21,7 @@ from harness.diagnose.signals.formats.foreign import Foreign
 from harness.diagnose.signals.formats.read import read_foreign
 from harness.diagnose.signals.progress import Progress
 from harness.diagnose.signals.room import Circumstances, SignalsResult, analyse_steps
+from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 from harness.diagnose.stacks.samples import ProcessStacks, RankStacks, read_sampling
 from harness.diagnose.stacks.shares import RankShares, read_shares
 from harness.model.bundle import Manifest, RankMap, RankRecord
@@ -91,7 +92,9 @@ class Gathered:
         )
 
 
-def gather(paths: Sequence[Path], world_size: int | None, on_progress: OnProgress) -> Gathered:
+def gather(
+    paths: Sequence[Path], world_size: int | None, on_progress: OnProgress, limits: Thresholds = DEFAULTS
+) -> Gathered:
     """Read a bundle, one bundle a node, or dumps from any number of folders, files and archives."""
     bundles = [path for path in paths if BundleReader.is_bundle(path)]
     if bundles:
@@ -99,7 +102,7 @@ def gather(paths: Sequence[Path], world_size: int | None, on_progress: OnProgres
         names = node_names(bundles) if len(paths) > 1 else [""]
         nodes = [_read_bundle(path, name) for path, name in zip(bundles, names, strict=True)]
         whole = nodes[0] if len(paths) == 1 else merge_nodes(nodes)
-        return _with_flight(whole, _loose_dumps(loose), world_size, on_progress)
+        return _with_signals(_with_flight(whole, _loose_dumps(loose), world_size, on_progress), limits)
     sources, complaints = find_dumps(paths)
     foreign = read_foreign(paths)
     records = read_records(loose_files(paths), foreign.columns)
@@ -121,7 +124,7 @@ def gather(paths: Sequence[Path], world_size: int | None, on_progress: OnProgres
         records=records,
         foreign=foreign,
     )
-    return _with_signals(gathered)
+    return _with_signals(gathered, limits)
 
 
 def _of_dumps(flight: FlightResult, progress: Mapping[int, Progress]) -> tuple[str, ...]:
@@ -135,11 +138,17 @@ def _ranks_in(records: Records, foreign: Foreign, stated: int | None) -> int:
     return max(stated or 0, foreign.world_size or 0, max(ranks, default=-1) + 1)
 
 
-def _with_signals(gathered: Gathered) -> Gathered:
+def _with_signals(gathered: Gathered, limits: Thresholds) -> Gathered:
     """What was gathered, with the step records of all attempts weighed."""
     groups = {len(record.groups) for record in gathered.ranks.values()}
-    around = Circumstances(gathered.world_size, alike=groups == {1}, on_cpus=gathered.on_cpus)
-    signals = analyse_steps(gathered.records.histories, around, gathered.foreign.timers)
+    memory = [r.host_memory_bytes for r in gathered.ranks.values() if r.host_memory_bytes]
+    around = Circumstances(
+        gathered.world_size,
+        alike=groups == {1},
+        on_cpus=gathered.on_cpus,
+        host_bytes=min(memory, default=None),
+    )
+    signals = analyse_steps(gathered.records.histories, around, gathered.foreign.timers, limits)
     return dataclasses.replace(gathered, signals=signals)
 
 
@@ -210,14 +219,13 @@ def _with_flight(
         complaints=(*node.unreadable, *loose[1]),
         on_progress=on_progress,
     )
-    whole = dataclasses.replace(
+    return dataclasses.replace(
         gathered,
         world_size=flight.evidence.world_size,
         flight=flight,
         key_files=(*(t.file for t in flight.evidence.tables.values()), *gathered.key_files),
         complaints=(*complaints, *gathered.complaints, *flight.evidence.complaints),
     )
-    return _with_signals(whole)
 
 
 def _newest(rank_map: RankMap | None) -> int:

@@ -34,6 +34,7 @@ class RankRecord:
     finished: float | None = None
     groups: tuple[GroupRecord, ...] = ()
     trained: float | None = None
+    host_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)

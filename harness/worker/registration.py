@@ -23,6 +23,7 @@ class Registration:
             attempt=env.attempt,
             world_size=env.world_size,
             started=time.time(),
+            host_memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
         self._write()
 

@@ -1,6 +1,11 @@
 """What counts as slow, growing, late: the defaults of DIAGNOSIS (thresholds), each of which can be set."""
 
+import dataclasses
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from harness.model.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -33,5 +38,27 @@ class Thresholds:
     hang_steps: float = 3.0
     hang_s: float = 90.0
 
+    def with_values(self, settings: Iterable[str]) -> "Thresholds":
+        """These thresholds with some of them set, each given as ``name=value``.
+
+        Raises:
+            UsageError: there is no such threshold, or the value is no positive number.
+        """
+        values: dict[str, float] = {}
+        for setting in settings:
+            name, _, text = setting.partition("=")
+            kind = _KINDS.get(name)
+            if kind is None:
+                raise UsageError(f"--threshold {setting}: no such threshold; there are: {', '.join(_KINDS)}")
+            try:
+                value = kind(text)
+            except ValueError:
+                value = math.nan
+            if not (math.isfinite(value) and value > 0):
+                raise UsageError(f"--threshold {setting}: a positive number is allowed ({kind.__name__})")
+            values[name] = value
+        return dataclasses.replace(self, **values)  # type: ignore[arg-type]
+
 
 DEFAULTS = Thresholds()
+_KINDS = {field.name: type(getattr(DEFAULTS, field.name)) for field in dataclasses.fields(Thresholds)}

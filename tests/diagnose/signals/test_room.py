@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.diagnose.api import diagnose
+from harness.diagnose.signals.thresholds import DEFAULTS
 from harness.model.diagnosis import Diagnosis
+from harness.model.errors import UsageError
 from harness.model.kinds import Confidence, Kind
 from tests.diagnose.signals.made import Job, Record, since
 
@@ -381,3 +383,16 @@ def test_records_that_end_together_just_now_may_be_of_a_hang(tmp_path: Path) -> 
     assert (diagnosis.kind, diagnosis.culprits, diagnosis.suspects) == (Kind.INCONCLUSIVE, (), ())
     assert "no rank has completed a step for 600" in diagnosis.summary
     assert any("py-spy" in step for step in diagnosis.next_steps)
+
+
+def test_every_threshold_can_be_set(tmp_path: Path) -> None:
+    """A straggler of 1.3 is none where 1.5 is asked for; a wrong name says which there are."""
+    Job(extra=since(100, 5, seconds=0.03)).write(tmp_path)
+
+    assert diagnose(tmp_path).diagnosis.culprits == (5,)
+    patient = DEFAULTS.with_values(["straggler_factor=1.5"])
+    assert diagnose(tmp_path, limits=patient).diagnosis.culprits == ()
+    with pytest.raises(UsageError, match="there are: window_steps"):
+        DEFAULTS.with_values(["stragler=2"])
+    with pytest.raises(UsageError, match="a positive number"):
+        DEFAULTS.with_values(["window_steps=many"])
