@@ -35,6 +35,7 @@ from harness.observe.needs import MemoryCgroup, why_not
 from harness.observe.processes import kill_tree
 from harness.observe.repeated import RepeatedSampling
 from harness.observe.watch import POLL_S, Notice, Watch
+from harness.outside import strike
 from harness.trace import find_trace
 
 LAUNCHER_START_LIMIT_S = 120.0
@@ -267,18 +268,7 @@ class Experiment:
         self._struck = True
         assert self._agent is not None
         self._writer.injected(what, watch.steps // self.plan.nproc)
-        if what == "cancel":
-            # A batch system says so in the job's log, then signals every process of the step.
-            with self._writer.layout.launcher_log.open("a") as log:
-                now = time.strftime("%Y-%m-%dT%H:%M:%S")
-                log.write(f"slurmstepd: error: *** STEP 1.0 ON {platform.node()} CANCELLED AT {now} ***\n")
-        ranks = tuple(watch.pids.values())
-        signum = {"hangup": signal.SIGHUP, "lost": signal.SIGKILL}.get(what, signal.SIGTERM)
-        # A lost node takes its ranks along and leaves the agent to start them again.
-        pids = {"cancel": (self._agent, *ranks), "lost": ranks}.get(what, (self._agent,))
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signum)
+        strike(what, self._agent, tuple(watch.pids.values()), self._writer.layout.launcher_log)
 
     def _heed_stop(self) -> None:
         if self.stop.is_set():

@@ -53,8 +53,9 @@ def command(
 ) -> None:
     """Say what happened, from the files of a run or an incident.
 
-    PATH is a bundle (a run's folder), Flight Recorder dumps (folders, files, .gz, .tar, .zip), or step records
-    of ours, torchtitan, Megatron or DeepSpeed; several at once. With --baseline: torch.profiler traces of any ranks, or runs, on both sides.
+    PATH is a bundle (a run's folder), Flight Recorder dumps (folders, files, .gz, .tar, .zip), or step
+    records of ours, torchtitan, Megatron or DeepSpeed; several at once. With --baseline: profiler traces
+    of any ranks, or runs, on both sides.
     Exit code 0: a diagnosis was reached; 3: the evidence does not decide; 4: nothing readable.
     """
     from harness.model.errors import UsageError
