@@ -34,11 +34,20 @@ class SlowStorage(Act):
         return writer
 
 
+class _FullFileSystem(FileSystem):
+    """A file system without room: what is written meets the kernel's own full device."""
+
+    @contextmanager
+    def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
+        with Path("/dev/full").open(mode) as stream:
+            yield stream
+
+
 class FullStorage(Act):
-    """From its step on, this rank's part of a checkpoint meets a full disk: the kernel's own, /dev/full."""
+    """From its step on, this rank's part of a checkpoint meets a full disk."""
 
     def storage(self, fault: Fault, step: int, folder: Path, writer: FileSystemWriter) -> FileSystemWriter:
         if fault.since(step):
             fault.fire()
-            (folder / f"__{fault.env.rank}_0.distcp").symlink_to("/dev/full")
+            writer.fs = _FullFileSystem()
         return writer
