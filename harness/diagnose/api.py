@@ -24,7 +24,7 @@ from harness.model.diagnosis import (
 )
 from harness.model.errors import PrerequisiteError
 from harness.model.finding import Finding
-from harness.model.kinds import Kind, category_of
+from harness.model.kinds import GOES_ON, Kind, category_of
 from harness.model.ranks import format_ranks
 
 
@@ -191,8 +191,8 @@ def _next_steps(finding: Finding, gathered: Gathered) -> tuple[str, ...]:
     where = finding.where
     if finding.kind is Kind.HEALTHY:
         return ()
-    if finding.source == "signal" and (steps := next_steps(finding.kind, finding.culprits, where)):
-        return steps
+    if finding.source == "signal" and finding.kind in GOES_ON:
+        return next_steps(finding.kind, finding.culprits, where)
     if finding.kind is Kind.COLLECTIVE_SKIPPED and where.expected and where.expected.site:
         return (f"# read {where.expected.site}: which rank-dependent condition leaves that call out?",)
     found = next(iter(where.found.values()), None)

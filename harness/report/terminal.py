@@ -15,7 +15,7 @@ from harness.diagnose.flight.room import FlightResult
 from harness.experiment import RunResult, Seconds
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import Citation, Diagnosis
-from harness.model.kinds import Kind
+from harness.model.kinds import GOES_ON, Kind
 from harness.model.ranks import format_ranks
 from harness.model.records import RankRecords
 from harness.model.verdict import Outcome, Verdict
@@ -58,7 +58,8 @@ def show_run(console: Console, run: RunResult) -> None:
     shown = _short(run.bundle)
     console.print(f"bundle   {shown}", width=WIDTH, overflow="fold")
     accused = (run.result.diagnosis.culprits or run.result.diagnosis.suspects)[:1]
-    closer = f" --show-rank {accused[0]}" if accused else ""
+    calls_differ = run.result.diagnosis.kind not in GOES_ON
+    closer = f" --show-rank {accused[0]}" if accused and calls_differ else ""
     console.print(f"closer   drill diagnose {shown}{closer}", width=WIDTH, overflow="fold")
 
 
@@ -71,6 +72,7 @@ def show_diagnosis(console: Console, result: Result) -> None:
         ("evidence", [_citation(c) for c in diagnosis.evidence[:6]]),
         ("ruled out", [f"{r.kind.value}: {r.because}" for r in diagnosis.ruled_out[:3]]),
         ("missing", list(diagnosis.missing_evidence[:4])),
+        ("do", [f"{r.side}: {r.do}" for r in diagnosis.recommendations[:3]]),
         ("next", list(diagnosis.next_steps[:3])),
     ):
         _show_list(console, label, lines)

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.diagnose.signals.history import OWN
 from harness.diagnose.signals.steps import Both, Steps
-from harness.diagnose.signals.wording import cite, figures, seconds, share, who
+from harness.diagnose.signals.wording import at_first, cite, figures, seconds, share, verb, who
 from harness.model.diagnosis import Citation, RuledOut, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -77,10 +77,10 @@ def _factor(steps: Steps, rank: int) -> float:
 def _late(steps: Steps) -> Mapping[int, float]:
     """In what share of the present window's stretches each rank is clearly later than the median one."""
     assert steps.windows is not None
-    now = steps.matrix(OWN)[:, steps.windows[1].cells]
+    cells = steps.windows[1].cells
     limit = 1 + (steps.limits.straggler_factor - 1) / 2
     with np.errstate(invalid="ignore"):
-        late = now > limit * np.nanmedian(now, axis=0)
+        late = steps.matrix(OWN)[:, cells] > limit * steps.typical(OWN)[cells]
     return dict(zip(steps.ranks, late.mean(axis=1).tolist(), strict=True))
 
 
@@ -128,19 +128,15 @@ def straggler(steps: Steps, found: tuple[Dragging, ...], alike: bool) -> Finding
     cost = worst.excess_s / took.now
     site = _site(steps, worst)
     does = "computes" if worst.part == "compute_s" else "needs in host code"
-    since = "from the start" if worst.steady else figures(steps, "its own", mine)
+    since = "from the start" if worst.steady else f"{seconds(mine.early)} at first"
     return Finding(
         source="signal",
         kind=Kind.STRAGGLER,
-        confidence=Confidence.CERTAIN
-        if sure and not worst.steady
-        else Confidence.LIKELY
-        if sure
-        else Confidence.POSSIBLE,
+        confidence=_confidence(sure, worst.steady),
         summary=(
-            f"{who(ranks)} {does} {factor:.1f} times as long as the median rank ({seconds(mine.now)} against "
-            f"{seconds(typical.now)} a step; {since}): everybody waits for it, {share(cost)} of each step of "
-            f"{seconds(took.now)}"
+            f"{who(ranks)} {does} {factor:.1f} times as long as the median rank, {seconds(mine.now)} a step "
+            f"against {seconds(typical.now)} ({since}): everybody waits for it, {share(cost)} of each "
+            f"step of {seconds(took.now)}"
         ),
         culprits=ranks if sure else (),
         suspects=() if sure else ranks,
@@ -161,16 +157,23 @@ def straggler(steps: Steps, found: tuple[Dragging, ...], alike: bool) -> Finding
     )
 
 
+def _confidence(sure: bool, steady: bool) -> Confidence:
+    """Growth against its own past beats a difference from its peers, which a rank's part may explain."""
+    if not sure:
+        return Confidence.POSSIBLE
+    return Confidence.LIKELY if steady else Confidence.CERTAIN
+
+
 def _starved(steps: Steps, ranks: tuple[int, ...], worst: Dragging) -> Finding:
     waits, took = steps.both("data_wait_s"), steps.job("step_time_s")
+    part = share(waits[worst.rank].now / took.now)
     return Finding(
         source="signal",
         kind=Kind.DATA_STARVED,
         confidence=Confidence.LIKELY if worst.steady else Confidence.CERTAIN,
         summary=(
-            f"{who(ranks)} waits for data, and everybody waits for it: "
-            f"{figures(steps, 'a batch takes', waits[worst.rank])}, "
-            f"{share(waits[worst.rank].now / took.now)} of each step"
+            f"{who(ranks)} {verb(ranks, 'waits', 'wait')} for data, {part} of each step, "
+            f"and all others with it: {at_first('a batch takes', waits[worst.rank])}"
         ),
         culprits=ranks,
         victims=tuple(r for r in steps.ranks if r not in ranks),
@@ -189,13 +192,9 @@ def _starved(steps: Steps, ranks: tuple[int, ...], worst: Dragging) -> Finding:
 
 def _evidence(steps: Steps, found: tuple[Dragging, ...], name: str) -> tuple[Citation, ...]:
     mine = tuple(
-        cite(
-            steps,
-            d.rank,
-            f"rank {d.rank}: {figures(steps, name, steps.both(name)[d.rank])}; "
-            f"{figures(steps, 'comm_wait_s', d.wait)}",
-        )
-        for d in found[:3]
+        cite(steps, d.rank, f"rank {d.rank}: {figures(steps, field, both)}")
+        for d in found[:2]
+        for field, both in ((name, steps.both(name)[d.rank]), ("comm_wait_s", d.wait))
     )
     return (*mine, *_peer(steps, tuple(d.rank for d in found), name))
 
@@ -222,8 +221,7 @@ def _site(steps: Steps, found: Dragging) -> str:
 def _since(steps: Steps, found: Dragging) -> int:
     """The step from which on the rank is closer to how it is now than to how it began."""
     values = steps.matrix(OWN)[steps.ranks.index(found.rank)]
-    usual = np.nanmedian(steps.matrix(OWN), axis=0)
+    usual = steps.typical(OWN)
     begun = found.own.early if not np.isnan(found.own.early) else found.peers
     middle = 1 + ((found.own.now / found.peers) - max(1.0, begun / found.peers)) / 2
-    with np.errstate(invalid="ignore"):
-        return steps.since(np.nan_to_num(values / usual, nan=np.inf) > middle)
+    return steps.since(values / usual, middle)

@@ -1,9 +1,8 @@
 """Slower without a rank that is known to drag: all wait for data, some do, or all wait for one another."""
 
-import numpy as np
 
 from harness.diagnose.signals.steps import Steps
-from harness.diagnose.signals.wording import cite, figures, share, verb, who
+from harness.diagnose.signals.wording import at_first, cite, figures, share, verb, who
 from harness.model.diagnosis import RuledOut, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -24,7 +23,7 @@ def all_starved(steps: Steps) -> Finding | None:
     grew = typical.growth > steps.limits.data_wait_growth
     if not part > (steps.limits.data_wait if grew else ALWAYS_STARVED):
         return None
-    row = np.nanmedian(steps.matrix("data_wait_s"), axis=0)
+    row = steps.typical("data_wait_s")
     middle = (typical.early + typical.now) / 2
     return Finding(
         source="signal",
@@ -32,12 +31,12 @@ def all_starved(steps: Steps) -> Finding | None:
         confidence=Confidence.CERTAIN if grew else Confidence.LIKELY,
         summary=(
             f"all ranks wait for data, {share(part)} of each step: "
-            f"{figures(steps, 'a batch takes', typical)}; "
-            f"{figures(steps, 'steps take', took)}"
+            f"{at_first('a batch takes', typical)}; "
+            f"{at_first('steps take', took)}"
         ),
         victims=steps.ranks,
         where=Where(
-            step=steps.since(np.nan_to_num(row, nan=np.inf) > middle) if grew else None,
+            step=steps.since(row, middle) if grew else None,
             site="dataloader",
             cost=part,
         ),
@@ -70,7 +69,7 @@ def few_starved(steps: Steps) -> Finding | None:
         summary=(
             f"{who(ranks)} {verb(ranks, 'waits', 'wait')} for data, "
             f"{share(waits[worst].now / took.now)} of each step: "
-            f"{figures(steps, 'a batch takes', waits[worst])}"
+            f"{at_first('a batch takes', waits[worst])}"
         ),
         culprits=ranks,
         victims=tuple(r for r in steps.ranks if r not in ranks),
@@ -102,8 +101,8 @@ def slow_exchange(steps: Steps) -> Finding | None:
         kind=Kind.COMM_SLOW,
         confidence=Confidence.LIKELY,
         summary=(
-            f"all ranks wait longer for one another: {figures(steps, 'it takes', typical)}, while "
-            f"{figures(steps, 'computing takes', computing)}"
+            f"all ranks wait longer for one another: {at_first('it takes', typical)}, while "
+            f"{at_first('computing takes', computing)}"
         ),
         victims=steps.ranks,
         where=Where(cost=grown / took.now),

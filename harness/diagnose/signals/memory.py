@@ -1,10 +1,9 @@
 """Memory over steps: an allocator that holds ever more than is in use, a process that never gives back."""
 
-import numpy as np
 
-from harness.diagnose.signals.columns import Flags, Floats
+from harness.diagnose.signals.columns import Floats
 from harness.diagnose.signals.steps import Both, Steps, change_point, rising
-from harness.diagnose.signals.wording import cite, figures, size, who
+from harness.diagnose.signals.wording import at_first, cite, figures, size, who
 from harness.model.diagnosis import Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -27,8 +26,8 @@ def fragmentation(steps: Steps) -> Finding | None:
     retries = _grew(steps, "num_alloc_retries", ranks)
     slower = steps.job("step_time_s")
     certain = retries or slower.growth > steps.limits.slower
-    shown = figures(steps, "held and not in use", inactive[worst], size)
-    slow = figures(steps, "steps take", slower)
+    shown = at_first("held and not in use", inactive[worst], size)
+    slow = at_first("steps take", slower)
     return Finding(
         source="signal",
         kind=Kind.MEMORY_FRAGMENTATION,
@@ -39,17 +38,11 @@ def fragmentation(steps: Steps) -> Finding | None:
         ),
         culprits=some,
         victims=tuple(r for r in steps.ranks if r not in some),
-        where=Where(
-            step=steps.since(_above(steps, "mem_inactive_split", worst, inactive[worst])), site="allocator"
-        ),
+        where=Where(step=_begun(steps, "mem_inactive_split", worst, inactive[worst]), site="allocator"),
         evidence=tuple(
-            cite(
-                steps,
-                r,
-                f"rank {r}: {figures(steps, 'inactive', inactive[r], size)}; "
-                f"{figures(steps, 'in use', used[r], size)}; {figures(steps, 'reserved', held[r], size)}",
-            )
-            for r in (some or ranks)[:3]
+            cite(steps, r, f"rank {r}: {figures(steps, name, both[r], size)}")
+            for r in (some or ranks)[:2]
+            for name, both in (("inactive", inactive), ("in use", used), ("reserved", held))
         ),
         chain=("blocks are split and cannot be joined again", "-> allocations find no room that is whole"),
     )
@@ -72,11 +65,11 @@ def leak(steps: Steps, host_bytes: float | None) -> Finding | None:
         summary=(
             f"resident memory of {who(ranks)} grows by "
             f"{size(_a_step(steps, resident[worst]))} a step: "
-            f"{figures(steps, 'it is', resident[worst], size)}"
+            f"{at_first('it is', resident[worst], size)}"
         ),
         culprits=some,
         victims=tuple(r for r in steps.ranks if r not in some),
-        where=Where(step=steps.since(_above(steps, "rss_bytes", worst, resident[worst]))),
+        where=Where(step=_begun(steps, "rss_bytes", worst, resident[worst])),
         evidence=tuple(
             cite(steps, r, f"rank {r}: {figures(steps, 'resident', resident[r], size)}")
             for r in (some or ranks)[:3]
@@ -120,17 +113,24 @@ def _a_step(steps: Steps, both: Both) -> float:
     return (both.now - both.early) / max(1, (now.first + now.last - early.first - early.last) / 2)
 
 
-def _above(steps: Steps, field: str, rank: int, both: Both) -> Flags:
-    """Stretches in which a field stands clearly above its early value: a tenth of the way up to now."""
-    values = steps.matrix(field)[steps.ranks.index(rank)]
-    above: Flags = np.nan_to_num(values, nan=np.inf) > both.early + 0.1 * (both.now - both.early)
-    return above
+def _begun(steps: Steps, field: str, rank: int, both: Both) -> int:
+    """The step from which on a field stands clearly above its early value: a tenth of the way up to now."""
+    return steps.since(_values(steps, field, rank), _clearly_above(both))
+
+
+def _clearly_above(both: Both) -> float:
+    return both.early + 0.1 * (both.now - both.early)
+
+
+def _values(steps: Steps, field: str, rank: int) -> Floats:
+    row: Floats = steps.matrix(field)[steps.ranks.index(rank)]
+    return row
 
 
 def _since_change(steps: Steps, field: str, rank: int, both: Both) -> Floats:
     """A rank's values from where they left their early level: what grows only since yesterday grows."""
-    begin = change_point(_above(steps, field, rank, both))
-    values = steps.matrix(field)[steps.ranks.index(rank)]
+    values = _values(steps, field, rank)
+    begin = change_point(values, _clearly_above(both))
     # All of the present window at least: a step up that happened once is not growth.
     assert steps.windows is not None
     begin = min(begin, steps.windows[1].cells.start)

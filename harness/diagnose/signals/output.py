@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from harness.diagnose.signals.history import OUTPUT
 from harness.diagnose.signals.steps import Steps
-from harness.diagnose.signals.wording import cite, figures, size, verb, who
+from harness.diagnose.signals.wording import at_first, cite, figures, size, verb, who
 from harness.model.diagnosis import Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -27,21 +27,24 @@ def flood(steps: Steps, dragging: Collection[int]) -> Finding | None:
         return None
     some = ranks if 2 * len(ranks) < len(steps.ranks) else ()
     worst = max(ranks, key=lambda r: written[r].now)
-    flags = steps.matrix(OUTPUT)[steps.ranks.index(worst)] > limits.flood_bytes
+    row = steps.matrix(OUTPUT)[steps.ranks.index(worst)]
     return Finding(
         source="signal",
         kind=Kind.LOG_FLOOD,
         confidence=Confidence.CERTAIN if some else Confidence.LIKELY,
         summary=(
             f"{who(ranks)} {verb(ranks, 'writes', 'write')} {size(written[worst].now)} of output a step, "
-            f"{size(written[worst].early)} at first; {figures(steps, 'steps take', slower)}"
+            f"{size(written[worst].early)} at first; {at_first('steps take', slower)}"
         ),
         culprits=some,
         victims=tuple(r for r in steps.ranks if r not in some),
-        where=Where(step=steps.since(flags), site="logging"),
-        evidence=tuple(
-            cite(steps, r, f"rank {r}: {figures(steps, 'output a step', written[r], size)}")
-            for r in (some or ranks)[:3]
+        where=Where(step=steps.since(row, limits.flood_bytes), site="logging"),
+        evidence=(
+            *(
+                cite(steps, r, f"rank {r}: {figures(steps, 'output a step', written[r], size)}")
+                for r in (some or ranks)[:3]
+            ),
+            cite(steps, worst, figures(steps, "steps of the median rank take", slower)),
         ),
         chain=("a message is written again and again", "-> the training thread waits for its output"),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.diagnose.signals.columns import Flags, Floats
+from harness.diagnose.signals.columns import Floats
 from harness.diagnose.signals.history import RankHistory
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 
@@ -86,6 +86,10 @@ class Steps:
             self._matrices[field] = matrix
         return self._matrices[field]
 
+    def typical(self, field: str) -> Floats:
+        """The median rank's value of a field in each stretch; NaN where no rank has one."""
+        return _median(self.matrix(field), axis=0)
+
     def both(self, field: str) -> Mapping[int, Both]:
         """Each rank's median in the early window and now. Needs windows."""
         assert self.windows is not None
@@ -106,9 +110,9 @@ class Steps:
         rows = np.flatnonzero((step >= window.first) & (history.lines > 0))
         return int(history.lines[rows[0]]) if len(rows) else None
 
-    def since(self, flags: Flags) -> int:
-        """The step at which a condition began to hold: `flags` has one entry a stretch, some are noise."""
-        return self.first + min(change_point(flags), len(flags) - 1) * self.width
+    def since(self, values: Floats, limit: float) -> int:
+        """The step from which on a series of stretches is above a limit, some noise aside."""
+        return self.first + change_point(values, limit) * self.width
 
     def _row(self, history: RankHistory, values: Floats | None) -> Floats:
         """A rank's stretches in the common width, from the common beginning on."""
@@ -142,11 +146,19 @@ class Steps:
         return Window(self.first + begin * self.width, last, slice(begin, end))
 
 
-def change_point(flags: Flags) -> int:
-    """Where False turns into True with the fewest exceptions on either side."""
-    wrong_before = np.concatenate([[0], np.cumsum(flags)])
-    wrong_after = np.concatenate([[0], np.cumsum(~flags)])
-    return int(np.argmin(wrong_before + wrong_after[-1] - wrong_after))
+def change_point(values: Floats, limit: float) -> int:
+    """The entry from which on values are above a limit, and are not before, with fewest exceptions.
+
+    Entries that are not known (NaN) do not count. 0 where none is known.
+    """
+    places = np.flatnonzero(~np.isnan(values))
+    if not len(places):
+        return 0
+    above = values[places] > limit
+    wrong_before = np.concatenate([[0], np.cumsum(above)])
+    wrong_after = np.concatenate([[0], np.cumsum(~above)])
+    change = int(np.argmin(wrong_before + wrong_after[-1] - wrong_after))
+    return int(places[min(change, len(places) - 1)])
 
 
 def _median(values: Floats, axis: int) -> Floats:

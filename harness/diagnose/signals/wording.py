@@ -49,6 +49,11 @@ def cite(steps: Steps, rank: int, says: str) -> Citation:
     return Citation("signal", says, steps.history(rank).file, line, rank=rank)
 
 
+def at_first(name: str, both: Both, form: Callable[[float], str] = seconds) -> str:
+    """A figure now and at first, for a sentence; evidence says which steps each is of."""
+    return f"{name} {form(both.now)}, {form(both.early)} at first"
+
+
 def figures(steps: Steps, name: str, both: Both, form: Callable[[float], str] = seconds) -> str:
     """A figure in both windows: now, and in the run's own beginning."""
     assert steps.windows is not None
