@@ -3,7 +3,6 @@
 import logging
 import os
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,7 @@ from torch.utils.data import Dataset
 from harness.worker.faults import Act, Fault
 from harness.worker.workloads.options import SHARES, Options
 
-NEIGHBOURS = 16
+NEIGHBOURS = 6
 """Busy processes on the slowed rank's core: it gets one share of so many and one."""
 
 FLOOD_LINES = 2000
@@ -37,7 +36,8 @@ class SlowCompute(Act):
         return seconds * (1 + (self.factor - 1) / SHARES[phase])
 
 
-_SPIN = "import os,sys\nwhile os.getppid()==int(sys.argv[1]):\n for _ in range(100000): pass"
+_SPIN = 'while kill -0 "$0" 2>/dev/null; do :; done'
+"""Busy for as long as the rank lives, however that ends."""
 
 
 @dataclass
@@ -51,9 +51,9 @@ class BusyNeighbours(Act):
             return
         core = max(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {core})
-        command = [sys.executable, "-S", "-c", _SPIN, str(os.getpid())]
-        # They inherit the binding, and end with the rank, however that ends.
-        self._neighbours = [subprocess.Popen(command) for _ in range(NEIGHBOURS)]
+        command = ["sh", "-c", _SPIN, str(os.getpid())]
+        # They inherit the binding. A session of their own: the kernel shares cores out by session first.
+        self._neighbours = [subprocess.Popen(command, start_new_session=True) for _ in range(NEIGHBOURS)]
         fault.fire()
 
     def after_training(self, fault: Fault) -> None:
