@@ -13,14 +13,18 @@ class Pace:
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._due = -math.inf
-        self._period = math.inf
+        self.begin = math.inf
+        self.end = -math.inf
 
     def due(self, t: float) -> bool:
-        """Whether the reading may happen at `t`, unix seconds. A clock that was set back delays nothing."""
-        return t >= self._due or t < self._due - self._period
+        """Whether the reading may happen at `t`, unix seconds: outside of `begin` to `end`.
+
+        A clock that was set back delays nothing.
+        """
+        return not self.begin <= t < self.end
 
     def took(self, t: float, seconds: float) -> None:
         """The reading ended at `t` and took `seconds`."""
-        self._period = 2.0 ** math.ceil(math.log2(max(seconds, 1e-6) / self._share))
-        self._due = (t // self._period + 1) * self._period
+        period = 2.0 ** math.ceil(math.log2(max(seconds, 1e-6) / self._share))
+        self.begin = t // period * period
+        self.end = self.begin + period

@@ -73,7 +73,8 @@ class SignalFile:
         elif self._queue is None:
             begun = time.perf_counter()
             self._appender.append(line)
-            self._judge(begun, switches)
+            if time.perf_counter() - begun > SLOW_S:
+                self._judge(begun, switches)
         elif self._queue.qsize() < QUEUE:
             self._queue.put(line)
         else:

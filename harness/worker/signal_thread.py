@@ -1,8 +1,8 @@
 """What the calling thread got of its core."""
 
-import resource
-import threading
-import time
+from resource import RUSAGE_THREAD, getrusage
+from threading import get_ident
+from time import thread_time_ns
 
 
 def preemptions() -> int:
@@ -10,7 +10,7 @@ def preemptions() -> int:
 
     Source: getrusage(2), ru_nivcsw of RUSAGE_THREAD.
     """
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+    return getrusage(RUSAGE_THREAD).ru_nivcsw
 
 
 class ThreadClock:
@@ -20,21 +20,23 @@ class ThreadClock:
     """
 
     def __init__(self) -> None:
+        self._thread = 0
+        self._cpu_ns = 0
+        self.preemptions = 0
         self._look()
 
-    def add(self, record: dict[str, int | float | str | bool]) -> None:
+    def add(self, record: dict[str, object]) -> None:
         """Add `cpu_s` and `preemptions` since the last look; neither where another thread looked last."""
-        thread, cpu_ns, switches = self._thread, self._cpu_ns, self.preemptions
-        self._look()
+        thread, cpu_ns = get_ident(), thread_time_ns()
+        switches = getrusage(RUSAGE_THREAD).ru_nivcsw
         if thread == self._thread:
-            record["cpu_s"] = (self._cpu_ns - cpu_ns) / 1e9
-            record["preemptions"] = self.preemptions - switches
+            record["cpu_s"] = (cpu_ns - self._cpu_ns) / 1e9
+            record["preemptions"] = switches - self.preemptions
+        self._thread, self._cpu_ns, self.preemptions = thread, cpu_ns, switches
 
     def restart(self) -> None:
         """Count from now on."""
         self._look()
 
     def _look(self) -> None:
-        self._thread = threading.get_ident()
-        self._cpu_ns = time.thread_time_ns()
-        self.preemptions = preemptions()
+        self._thread, self._cpu_ns, self.preemptions = get_ident(), thread_time_ns(), preemptions()

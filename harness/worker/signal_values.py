@@ -20,28 +20,6 @@ _quoted: dict[str, str] = {}
 _MOST_NAMES = 1000
 
 
-def add_fields(record: dict[str, Plain], fields: Mapping[str, object]) -> int:
-    """Add measurements to a record, after what it has; returns how many have no JSON form.
-
-    None means not measured: it is absent and not counted.
-    """
-    lost = 0
-    for name, value in fields.items():
-        kind = type(value)
-        if not (
-            (kind is float and math.isfinite(value))  # type: ignore[arg-type]
-            or (kind is int and -LARGEST_INT <= value <= LARGEST_INT)  # type: ignore[operator]
-        ):
-            if value is None:
-                continue
-            value = plain(value)
-            if value is None:
-                lost += 1
-                continue
-        record[name if name.isascii() else _clean(name)] = value  # type: ignore[assignment]
-    return lost
-
-
 def plain(value: object) -> Plain | None:
     """The value as a number, a text or a truth value; None where it has no such form. Never raises.
 
@@ -55,27 +33,33 @@ def plain(value: object) -> Plain | None:
         return None
 
 
-def line(record: dict[str, Plain]) -> bytes | None:
-    """A record of plain, finite values as one line of JSON; None where it is too long.
+def line(record: Mapping[str, object]) -> tuple[bytes | None, int]:
+    """A record as one line of JSON, and how many of its values have no JSON form; None where it is too long.
 
-    By hand: half the time of the general encoder, which matters more when caches are cold.
+    A value of None means not measured: it is absent and not counted. By hand, in one loop: half the time of
+    the general encoder, which matters when caches are cold.
     """
-    parts = []
+    known, parts, lost = _quoted, [], 0
     for name, value in record.items():
-        key = _quoted.get(name) or _quote(name)
+        key = known.get(name) or _quote(name)
         kind = type(value)
-        if kind is float or kind is int:
+        # Not true of NaN and of infinities.
+        if (kind is float or kind is int) and -LARGEST_INT <= value <= LARGEST_INT:  # type: ignore[operator]
             parts.append(f"{key}{value!r}")
-        else:
-            parts.append(key + json.dumps(value))
+        elif value is not None:
+            found = plain(value)
+            if found is None:
+                lost += 1
+            else:
+                parts.append(key + json.dumps(found))
     text = "{" + ",".join(parts) + "}\n"
-    return text.encode() if len(text) <= LONGEST_LINE else None
+    return (text.encode() if len(text) <= LONGEST_LINE else None), lost
 
 
 def _quote(name: str) -> str:
     if len(_quoted) >= _MOST_NAMES:
         _quoted.clear()
-    _quoted[name] = quoted = json.dumps(name) + ":"
+    _quoted[name] = quoted = json.dumps(name if name.isascii() else _clean(name)) + ":"
     return quoted
 
 

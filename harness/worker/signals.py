@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ from harness.worker.memory import MemoryReader
 from harness.worker.signal_file import SignalFile
 from harness.worker.signal_thread import ThreadClock
 from harness.worker.signal_timing import TimedData, Timer
-from harness.worker.signal_values import Plain, add_fields, line, plain
+from harness.worker.signal_values import line, plain
 
 SignalValue = int | float | str | bool | None
 T = TypeVar("T")
@@ -120,10 +120,9 @@ class Signals:
         `lost_fields`, like everything that is no number, text or truth value. None is absent, not counted.
         """
         now = time.perf_counter_ns()
-        seconds, self._seconds = self._seconds, {}
         if self._file is not None:
             try:
-                self._record(self._file, (now - self._last) / 1e9, step, seconds, fields)
+                self._record(self._file, (now - self._last) / 1e9, step, fields)
             except Exception as error:  # whatever it is, it is ours and not the training's
                 self._lost += 1
                 self._tell(str(error))
@@ -154,19 +153,19 @@ class Signals:
         file: SignalFile,
         took_s: float,
         step: object,
-        seconds: Mapping[str, object],
         fields: dict[str, object],
     ) -> None:
-        for name in _OURS & fields.keys():
-            given = fields.pop(name)
-            if name == "step" and step is None:
-                step = given
-            else:
-                self.lost_fields += 1
-        number = self._next if step is None else _step_number(step)
+        # After a step of training the caches are cold, and what costs is every function that is entered:
+        # what is needed each time stands here in one piece.
+        seconds = self._seconds
+        if seconds:
+            self._seconds = {}
+        if not _OURS.isdisjoint(fields):
+            step = self._without_ours(step, fields)
+        number = step if type(step) is int else self._next if step is None else _step_number(step)
         self._next = number + 1
         t = time.time()
-        record: dict[str, Plain] = {
+        record: dict[str, object] = {
             "t": t,
             "step": number,
             "rank": self._rank,
@@ -174,24 +173,38 @@ class Signals:
         }
         if self._attempt:
             record["restart_total"] = self._attempt
-        self._thread.add(record)
-        if self._memory is not None:
+        thread = self._thread
+        thread.add(record)
+        memory = self._memory
+        if memory is not None and not memory.pace.begin <= t < memory.pace.end:
             try:
-                self._memory.add(record, t)
+                memory.add(record, t)
             except Exception as error:  # a device in trouble must not cost the record that shows it
                 self._tell(f"memory: {error}")
         if seconds:
-            self.lost_fields += add_fields(record, seconds)
+            record.update(seconds)
         if fields:
-            self.lost_fields += add_fields(record, fields)
-        data = line(record)
+            record.update(fields)
+        data, lost = line(record)
+        if lost:
+            self.lost_fields += lost
         if data is None:
             self._lost += 1
             self._tell("a record was too long")
             return
-        file.write(data, self._thread.preemptions)
+        file.write(data, thread.preemptions)
         if file.problem:
             self._tell(file.problem)
+
+    def _without_ours(self, step: object, fields: dict[str, object]) -> object:
+        """Take names that are the writer's own out of `fields`; a step that was given so is the step."""
+        for name in _OURS & fields.keys():
+            given = fields.pop(name)
+            if name == "step" and step is None:
+                step = given
+            else:
+                self.lost_fields += 1
+        return step
 
     def _add(self, name: str, seconds: float) -> None:
         if isinstance(name, str) and name not in _OURS:
