@@ -4,8 +4,9 @@
 
 writer: beside a bare `json.dumps` and `os.write` of the same record. room: `drill diagnose FOLDER` as a whole
 process on made-up records, one rank of which drags; beside a bare `json.loads` of the same lines on one core.
-Cold: at the end of steps of 10 ms that touch megabytes, one variant a step, drawn by lot. Warm: one step
-after the other. Medians and 99th percentiles; share: of a 10 ms step, by the median; ratio: to the bare one.
+Warm: one call after the other. Training: at the end of real steps of 10 ms. Shuffled: at the end of 10 ms
+that touch megabytes of Python objects. Medians and 99th percentiles; share: of a 10 ms step, by the median;
+ratio: to the bare one.
 """
 
 import argparse
@@ -70,19 +71,34 @@ def recorder(signals: Signals) -> Callable[[int], None]:
     return lambda number: signals.step(number, **FIELDS)
 
 
-def measure(variants: dict[str, Callable[[int], None]], steps: int, step_s: float) -> dict[str, list[float]]:
-    """Microseconds of `steps` calls of each variant, each after `step_s` of other work."""
-    took: dict[str, list[float]] = {name: [] for name in variants}
-    order = list(variants) * steps
-    random.shuffle(order)
-    for number, name in enumerate(order):
-        if step_s:
-            compute(time.perf_counter() + step_s)
-        call = variants[name]
+def measure(call: Callable[[int], None], steps: int, work: Callable[[], None]) -> list[float]:
+    """Microseconds of `steps` calls, each after some other work."""
+    took = []
+    for number in range(steps):
+        work()
         begun = time.perf_counter_ns()
         call(number)
-        took[name].append((time.perf_counter_ns() - begun) / 1e3)
+        took.append((time.perf_counter_ns() - begun) / 1e3)
     return took
+
+
+def training() -> Callable[[], None]:
+    """A step of training a small network on one core, stretched to STEP_S by waiting as for a device."""
+    import torch
+
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step() -> None:
+        until = time.perf_counter() + STEP_S
+        loss = model(torch.randn(16, 64)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(max(0.0, until - time.perf_counter()))
+
+    return step
 
 
 def table(how: str, took: dict[str, list[float]]) -> None:
@@ -119,22 +135,20 @@ def writer(quick: bool) -> None:
         "step through the thread": recorder(through_thread(folder / "thread.jsonl")),
         "step of an inert writer": recorder(Signals.open()),
     }
-    table(
-        "warm",
-        {name: values for v in variants for name, values in measure({v: variants[v]}, 5000, 0).items()},
-    )
-    table("cold", measure(variants, steps, STEP_S))
-
-    import torch
-
-    torch.randn(256, 256) @ torch.randn(256, 256)
-    for chunks in (0, 5_000, 50_000):
+    for how, work, count in (
+        ("warm", lambda: None, 5000),
+        ("training", training(), steps),
+        ("shuffled", lambda: compute(time.perf_counter() + STEP_S), steps),
+    ):
+        table(how, {name: measure(call, count, work) for name, call in variants.items()})
+    for chunks in (5_000, 50_000):
         fragment(chunks)
         path = folder / f"{chunks}.jsonl"
-        took = measure({BARE: reference, "step": recorder(Signals(path, 0))}, steps, STEP_S)
+        work = training()
+        took = measure(recorder(Signals(path, 0)), steps, work)
         read = path.read_text().count("mem_reserved_peak") / steps
-        name = f"step with torch, {chunks} free chunks in the heap (read in {read:.0%} of steps)"
-        table("cold", {BARE: took[BARE], name: took["step"]})
+        name = f"step, {chunks} free chunks in the heap (read in {read:.0%} of steps)"
+        table("training", {BARE: measure(reference, steps, work), name: took})
     shutil.rmtree(folder)
 
 

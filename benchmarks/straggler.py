@@ -2,8 +2,8 @@
 
     python benchmarks/straggler.py [--runs 5]
 
-Each run breaks another rank. Found: that rank and nobody else. With factor 1 nothing is broken, and nobody may
-be named.
+Each run breaks another rank. Found: that rank and nobody else. With factor 1 nothing is broken, and nobody
+may be named.
 """
 
 import argparse

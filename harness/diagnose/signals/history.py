@@ -110,7 +110,7 @@ def boil_down(columns: StepColumns) -> RankHistory:
             np.diff(columns.step, prepend=columns.step[0] - 1), 1
         )
         values["step_time_s"] = np.where(gaps > 0, gaps, np.nan)
-    values |= _derived(values)
+    values |= _derived(values, columns.step)
     cell = (columns.step - first) // width
     frame = pl.DataFrame(
         {"cell": cell, "line": columns.line, **{k: v for k, v in values.items() if not k.startswith("ckpt_")}}
@@ -150,7 +150,7 @@ def stretch_width(span: int) -> int:
     return min(MAX_WIDTH, 1 << max(0, (span // STRETCHES).bit_length() - 1))
 
 
-def _derived(values: Mapping[str, Floats]) -> dict[str, Floats]:
+def _derived(values: Mapping[str, Floats], steps: Ints) -> dict[str, Floats]:
     """Own time, and output a step, where what they derive from was recorded."""
     derived: dict[str, Floats] = {}
     step, wait = values.get("step_time_s"), values.get("comm_wait_s")
@@ -159,10 +159,20 @@ def _derived(values: Mapping[str, Floats]) -> dict[str, Floats]:
         derived[OWN] = step - wait - (np.nan_to_num(saving) if saving is not None else 0.0)
     written = values.get("stdout_bytes")
     if written is not None:
-        grown = np.diff(written, prepend=np.nan)
-        # A log that was rotated starts anew: nothing is known about that step.
-        derived[OUTPUT] = np.where(grown >= 0, grown, np.nan)
+        derived[OUTPUT] = _a_step(written, steps)
     return derived
+
+
+def _a_step(totals: Floats, steps: Ints) -> Floats:
+    """Growth a step of a total that may be recorded now and then, at the records that have it.
+
+    A total that fell, as the size of a log that was rotated, starts anew: nothing is known about that step.
+    """
+    rows = np.flatnonzero(~np.isnan(totals))
+    growth = np.diff(totals[rows]) / np.maximum(np.diff(steps[rows]), 1)
+    out = np.full(len(totals), np.nan)
+    out[rows[1:]] = np.where(growth >= 0, growth, np.nan)
+    return out
 
 
 def _spread(values: Floats, places: Ints, count: int, empty: float = np.nan) -> Floats:
