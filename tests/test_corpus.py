@@ -55,6 +55,16 @@ def _one_log(rank: int) -> Callable[[Path], None]:
     return lambda bundle: [shutil.rmtree(path) for path in bundle.glob(f"logs/*/attempt_0/{rank}")] and None
 
 
+def _one_record(rank: int) -> Callable[[Path], None]:
+    return lambda bundle: [p.unlink() for p in bundle.glob(f"signals/*/rank_{rank}.jsonl")] and None
+
+
+def _cut_records(bundle: Path) -> None:
+    """The second half of all step records is lost."""
+    for path in bundle.glob("signals/*/rank_*.jsonl"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
 def _cut_dumps(bundle: Path) -> None:
     """The second half of every dump is lost."""
     for path in (bundle / "flight_recorder" / "attempt_0").glob("rank_*"):
@@ -78,6 +88,9 @@ LOSSES: dict[str, Callable[[Path], None]] = {
     "half of every dump": _cut_dumps,
     "the culprit's log": _one_log(5),
     "an innocent's log": _one_log(0),
+    "the culprit's step records": _one_record(5),
+    "an innocent's step records": _one_record(0),
+    "half of all step records": _cut_records,
 }
 
 

@@ -1,6 +1,7 @@
 """Records the corpus: runs drills for real, and stores their bundles without the answers and without names.
 
-    python tests/corpus/record.py        # writes tests/corpus/*.tar.gz and answers.json anew
+    python tests/corpus/record.py            # writes tests/corpus/*.tar.gz and answers.json anew
+    python tests/corpus/record.py size skip  # only these
 
 Paths of the machine, its name and its environment are replaced; everything else is as the ranks left it.
 """
@@ -35,20 +36,33 @@ RECORDED = {
     "absent": ("init_stuck", "absent", {}),
     "teardown": ("teardown", "late", {}),
     "healthy": ("control", "none", {"steps": 4}),
+    "slow_backward": ("slow_rank", "backward", {}),
+    "crowded": ("slow_rank", "host", {}),
+    "starved": ("data_starved", "one", {}),
+    "all_starved": ("data_starved", "all", {}),
+    "fragmented": ("fragmentation", "split", {}),
+    "save_failed": ("ckpt_slow", "failed", {}),
+    "not_finite": ("loss_nan", "data", {}),
+    "repeated": ("data_repeat", "resume", {}),
+    "flipped": ("grad_tamper", "flip", {}),
+    "steady": ("control", "none", {"workload": "mlp", "steps": 80, "jitter": 0.02, "save_every": 10}),
 }
 
 
 def main() -> None:
-    """Run and store everything."""
-    answers = {}
-    for name, (drill, mode, parameters) in RECORDED.items():
+    """Run and store what is asked for, or everything."""
+    wanted = sys.argv[1:] or list(RECORDED)
+    stored = HERE / "answers.json"
+    answers = json.loads(stored.read_text()) if stored.exists() else {}
+    for name in wanted:
+        drill, mode, parameters = RECORDED[name]
         with tempfile.TemporaryDirectory() as folder:
             run = run_drill(drill, mode=mode, parameters=parameters, out=Path(folder))
             assert run.verdict.verdict.value == "pass", (name, run.verdict)
             answers[name] = _answer(run)
             _store(run.bundle, HERE / f"{name}.tar.gz")
         print(name, answers[name], flush=True)
-    (HERE / "answers.json").write_text(json.dumps(answers, indent=1) + "\n")
+    stored.write_text(json.dumps(answers, indent=1) + "\n")
 
 
 def _answer(run: RunResult) -> dict[str, object]:

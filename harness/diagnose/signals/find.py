@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -63,7 +64,7 @@ def read_records(files: Iterable[tuple[Path, str, int]], foreign: Iterable[StepC
     histories: dict[int, dict[int, RankHistory]] = {}
     progress: dict[int, dict[int, Progress]] = {}
     complaints: list[str] = []
-    for columns in (*_read(files, complaints), *foreign):
+    for columns in chain(_read(files, complaints), foreign):
         if not len(columns):
             continue
         known = histories.setdefault(columns.attempt, {})
