@@ -18,6 +18,12 @@ CHECKED = ("loss", "grad_norm", "param_norm")
 OWN = "own_s"
 """What a rank's step takes apart from waiting for others and from saving: derived."""
 
+LONGEST_OWN = "longest_own_s"
+"""The longest own time of any step in a stretch: derived."""
+
+ENDS = "ends"
+"""When steps ended, unix seconds by the rank's own clock: derived."""
+
 OUTPUT = "output_bytes"
 """Bytes written to standard output and error in one step: derived."""
 
@@ -38,12 +44,16 @@ class Moment:
 
 @dataclass(frozen=True)
 class Save:
-    """One checkpoint as a rank saw it: seconds in all, and for its own part (NaN where not measured)."""
+    """One checkpoint as a rank saw it: seconds in all, for its own part, and of the step that it was made in.
+
+    NaN where not measured.
+    """
 
     step: int
     line: int
     duration_s: float
     write_s: float
+    step_s: float = float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,13 +120,19 @@ def boil_down(columns: StepColumns) -> RankHistory:
             np.diff(columns.step, prepend=columns.step[0] - 1), 1
         )
         values["step_time_s"] = np.where(gaps > 0, gaps, np.nan)
-    values |= _derived(values, columns.step)
+    values |= {**_derived(values, columns.step), ENDS: columns.t}
     cell = (columns.step - first) // width
     frame = pl.DataFrame(
         {"cell": cell, "line": columns.line, **{k: v for k, v in values.items() if not k.startswith("ckpt_")}}
     ).fill_nan(None)
     medians = (
-        frame.group_by("cell").agg(pl.col("line").min(), pl.exclude("cell", "line").median()).sort("cell")
+        frame.group_by("cell")
+        .agg(
+            pl.col("line").min(),
+            pl.exclude("cell", "line").median(),
+            *((pl.col(OWN).max().alias(LONGEST_OWN),) if OWN in values else ()),
+        )
+        .sort("cell")
     )
     count = int(cell.max()) + 1
     places = medians["cell"].to_numpy()
@@ -156,7 +172,9 @@ def _derived(values: Mapping[str, Floats], steps: Ints) -> dict[str, Floats]:
     step, wait = values.get("step_time_s"), values.get("comm_wait_s")
     if step is not None and wait is not None:
         saving = values.get("ckpt_duration_s")
-        derived[OWN] = step - wait - (np.nan_to_num(saving) if saving is not None else 0.0)
+        own = step - wait - (np.nan_to_num(saving) if saving is not None else 0.0)
+        # A wait that overlaps with computing, or a save beside training, is no part of the step.
+        derived[OWN] = np.where(own >= 0, own, np.nan)
     written = values.get("stdout_bytes")
     if written is not None:
         derived[OUTPUT] = _a_step(written, steps)
@@ -204,10 +222,11 @@ def _saves(columns: StepColumns) -> tuple[Save, ...]:
     if durations is None:
         return ()
     nothing = np.full(len(columns), np.nan)
-    own = columns.values.get("ckpt_write_s", nothing)
+    own, took = (columns.values.get(name, nothing) for name in ("ckpt_write_s", "step_time_s"))
     rows = np.flatnonzero(durations > 0)
     return tuple(
-        Save(int(columns.step[i]), int(columns.line[i]), float(durations[i]), float(own[i])) for i in rows
+        Save(int(columns.step[i]), int(columns.line[i]), float(durations[i]), float(own[i]), float(took[i]))
+        for i in rows
     )
 
 
