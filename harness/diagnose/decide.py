@@ -20,6 +20,7 @@ from harness.diagnose.slopes import (
     read_again,
     records_alone,
     slope,
+    stopped_alone,
     stopped_for_its_numbers,
 )
 from harness.diagnose.snapshots import running, while_it_may_yet_move
@@ -58,6 +59,7 @@ def decide(gathered: Gathered) -> Finding:
         stall,
         lambda g: while_it_may_yet_move(stall_by_stacks(g), g),
         ended_alike,
+        stopped_alone,
         slope,
         dragging_by_stacks,
         _healthy,

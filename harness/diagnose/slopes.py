@@ -7,7 +7,7 @@ import time
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.movement import MOVING
 from harness.diagnose.signals.spans import left_open
-from harness.diagnose.signals.standing import standing
+from harness.diagnose.signals.standing import behind, standing
 from harness.diagnose.signals.wording import verb, who
 from harness.diagnose.stacks.apart import WORDS, cite_shares, who_waits_least
 from harness.model.diagnosis import Citation, RuledOut, Where
@@ -51,6 +51,13 @@ def slope(gathered: Gathered) -> Finding | None:
     also = tuple(f"also: {f.summary}" for f in others[:2])
     weighed = _with_witnesses(found, gathered)
     return dataclasses.replace(weighed, evidence=(*weighed.evidence, *extra), chain=(*weighed.chain, *also))
+
+
+def stopped_alone(gathered: Gathered) -> Finding | None:
+    """Step records and nothing else: ranks that made no step any more outweigh what grew before."""
+    if gathered.exits is not None or gathered.manifest is not None or gathered.flight.evidence.tables:
+        return None
+    return behind(gathered.signals.steps)
 
 
 def dragging_by_stacks(gathered: Gathered) -> Finding | None:

@@ -40,9 +40,9 @@ class MemoryReader:
     def add(self, record: dict[str, object], t: float) -> None:
         """Add what is measured at the end of this step, at `t` unix seconds."""
         begun = time.perf_counter()
-        resident = self._resident()
-        if resident is not None:
-            record["rss_bytes"] = resident
+        pages = self._pages()
+        if pages is not None:
+            record["rss_bytes"], record["rss_shared_bytes"] = pages
         written = self._output.written()
         if written is not None:
             record["stdout_bytes"] = written
@@ -57,8 +57,10 @@ class MemoryReader:
             os.close(self._statm)
         self._statm = -1
 
-    def _resident(self) -> int | None:
+    def _pages(self) -> tuple[int, int] | None:
+        """Resident bytes, and those of them that are pages of files or shared: statm(5)."""
         try:
-            return int(os.pread(self._statm, 128, 0).split(b" ", 2)[1]) * _PAGE
+            found = os.pread(self._statm, 128, 0).split(b" ", 3)
+            return int(found[1]) * _PAGE, int(found[2]) * _PAGE
         except OSError:  # somebody has closed it
             return None

@@ -11,9 +11,12 @@ from harness.model.diagnosis import Citation, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 
-LEAST_SAVES = 4
+LEAST_SAVES = 6
 NOTICEABLE_S = 0.1
 """A save that is later by less than this costs nobody anything."""
+
+APART = 1.5
+"""The quickest of the last saves takes so much longer than the slowest of the first: no storage's mood."""
 
 
 def failed_save(steps: Steps) -> Finding | None:
@@ -55,8 +58,9 @@ def slow_save(steps: Steps) -> Finding | None:
     if 2 * len(saves) <= len(steps.histories):
         return None
     early, now = _typical(saves, "duration_s")
-    if not now > steps.limits.slow_save * early or now - early < NOTICEABLE_S:
+    if not now > steps.limits.slow_save * early or now - early < NOTICEABLE_S or not _apart(saves):
         return None
+    beside = _beside_training(saves)
     ranks = _writers(saves, steps.limits.slow_save)
     some = ranks if 0 < 2 * len(ranks) < len(saves) else ()
     step = _since(saves, steps.limits.slow_save * early)
@@ -69,14 +73,30 @@ def slow_save(steps: Steps) -> Finding | None:
     return Finding(
         source="signal",
         kind=Kind.CHECKPOINT_SLOW,
-        confidence=Confidence.CERTAIN if some else Confidence.LIKELY,
+        confidence=Confidence.POSSIBLE if beside else Confidence.CERTAIN if some else Confidence.LIKELY,
         summary=f"saves take {seconds(now)} where this run's first took {seconds(early)}{whose}",
         culprits=some,
         victims=tuple(r for r in steps.ranks if r not in some),
         where=Where(step=step, site="checkpoint"),
         evidence=tuple(_cite(steps, rank, saves[rank]) for rank in shown),
-        chain=("storage takes longer to have a checkpoint", "-> all ranks wait for the save"),
+        chain=(
+            "storage takes longer to have a checkpoint",
+            "-> saves run beside training, and the next may wait" if beside else "-> all ranks wait for it",
+        ),
     )
+
+
+def _apart(saves: Mapping[int, tuple[Save, ...]]) -> bool:
+    """Whether the last saves are all longer than all first ones, on the median rank."""
+    sides = [_thirds(s) for s in saves.values()]
+    ratios = [min(s.duration_s for s in last) / max(s.duration_s for s in first) for first, last in sides]
+    return float(np.median(ratios)) > APART
+
+
+def _beside_training(saves: Mapping[int, tuple[Save, ...]]) -> bool:
+    """Whether the last saves are longer than the steps that they were recorded in: nobody waits for those."""
+    last = [s for own in saves.values() for s in _thirds(own)[1]]
+    return sum(save.step_s < save.duration_s / 2 for save in last) > len(last) / 2
 
 
 def _thirds(saves: tuple[Save, ...]) -> tuple[tuple[Save, ...], tuple[Save, ...]]:

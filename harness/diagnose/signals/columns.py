@@ -22,7 +22,15 @@ FIELDS = (
     ),
     *("consumed_samples", "step_time_s", "tps", "mfu", "data_wait_s", "compute_s", "comm_wait_s"),
     *("mem_allocated_peak", "mem_reserved_peak", "mem_inactive_split", "num_alloc_retries", "num_ooms"),
-    *("num_device_alloc", "num_device_free", "rss_bytes", "stdout_bytes", "ckpt_duration_s", "ckpt_write_s"),
+    *(
+        "num_device_alloc",
+        "num_device_free",
+        "rss_bytes",
+        "rss_shared_bytes",
+        "stdout_bytes",
+        "ckpt_duration_s",
+        "ckpt_write_s",
+    ),
     *("ckpt_failed_total", "restart_total", "effective_fraction", "mfu_baseline", "cpu_s", "preemptions"),
 )
 """Numeric fields of a record (CONTRACT, signals). `digest` is the only one that is text."""

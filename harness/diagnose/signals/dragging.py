@@ -1,4 +1,4 @@
-"""Few ranks that everybody waits for: long on their own, short in waiting, and what they do meanwhile.
+"""Few ranks that everybody waits for: long on their own, and short in waiting.
 
 Step times do not show it, since a collective makes all ranks equally slow. What does is a rank's own time,
 its step without its wait for others: the rank that drags has the longest of its own and waits least.
@@ -9,26 +9,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.diagnose.signals.columns import Floats, Ints
 from harness.diagnose.signals.history import OWN
-from harness.diagnose.signals.steps import Both, Steps
-from harness.diagnose.signals.wording import at_first, cite, figures, seconds, share, verb, who
-from harness.model.diagnosis import Citation, RuledOut, Where
-from harness.model.finding import Finding
-from harness.model.kinds import Confidence, Kind
-
-PARTS = {"compute_s": "compute", "data_wait_s": "data", "rest": "host"}
-"""What own time consists of, and the site that it speaks for; the rest is host code outside of both."""
+from harness.diagnose.signals.steps import Both, Steps, change_point
 
 LEAST_RANKS = 3
-PREEMPTED = 3.0
-"""So many more involuntary switches a step than its peers have: others take the rank's core."""
+
+GREW = 1.15
+"""So much more than its own past, and than its peers grew, is growth; less may be noise."""
+
+ERRORS = 4.0
+"""The excess in standard errors of the median that chance does not explain, over hundreds of ranks."""
 
 
 @dataclass(frozen=True)
 class Dragging:
     """One rank that drags. `own`, `wait`: seconds a step; `peers`: the median rank's own time now.
 
-    `part`: where most of its excess is; `steady`: it was so from the start.
+    `part`: where most of its excess is (compute_s, data_wait_s, rest); `begun`: the step since which.
+    `grew`: against its own past, and more than its peers' did; a part in the job that always took longer did
+    not. `wanders`: before it, others were as late for as long.
     """
 
     rank: int
@@ -36,7 +36,9 @@ class Dragging:
     wait: Both
     peers: float
     part: str
-    steady: bool
+    begun: int
+    grew: bool
+    wanders: bool
 
     @property
     def excess_s(self) -> float:
@@ -45,33 +47,50 @@ class Dragging:
 
 
 def dragging(steps: Steps) -> tuple[Dragging, ...]:
-    """The ranks that drag, if they are fewer than half of at least three."""
+    """The ranks that drag, however many; none where records do not tell own time from waiting."""
     if len(steps.ranks) < LEAST_RANKS or not steps.has(OWN, "comm_wait_s"):
         return ()
     assert steps.windows is not None
-    own, wait = steps.both(OWN), steps.both("comm_wait_s")
-    peers, peers_wait = steps.job(OWN).now, steps.job("comm_wait_s").now
-    late = _late(steps)
+    own, wait, peers = steps.both(OWN), steps.both("comm_wait_s"), steps.job(OWN)
+    typical_wait, took = steps.job("comm_wait_s").now, steps.job("step_time_s").now
+    late, noise = _late(steps), _noise(steps)
     found = []
     for rank in steps.ranks:
-        excess = own[rank].now - peers
+        excess = own[rank].now - peers.now
         if (
-            own[rank].now > _factor(steps, rank) * peers
-            and excess > steps.limits.straggler_cost * steps.job("step_time_s").now
-            and wait[rank].now < peers_wait - excess / 2
+            own[rank].now > _factor(steps, rank) * peers.now
+            and excess > steps.limits.straggler_cost * took
+            and excess > ERRORS * noise
+            and wait[rank].now < typical_wait - excess / 2
             and late[rank] >= steps.limits.always_late
         ):
-            part, steady = _excess_part(steps, rank)
-            found.append(Dragging(rank, own[rank], wait[rank], peers, part, steady))
-    return tuple(found) if 2 * len(found) < len(steps.ranks) else ()
+            found.append(_dragging(steps, rank, own[rank], wait[rank], peers))
+    return tuple(found)
+
+
+def _dragging(steps: Steps, rank: int, own: Both, wait: Both, peers: Both) -> Dragging:
+    ratio = steps.matrix(OWN)[steps.ranks.index(rank)] / steps.typical(OWN)
+    early, now = own.early / peers.early if peers.early > 0 else np.nan, own.now / peers.now
+    # Comparisons with an early figure that is not known are false: no growth is claimed.
+    grew = bool(own.growth >= GREW and now >= GREW * early)
+    middle = (max(1.0, early if early == early else 1.0) + now) / 2
+    change = change_point(ratio, middle)
+    return Dragging(
+        rank=rank,
+        own=own,
+        wait=wait,
+        peers=peers.now,
+        part=_excess_part(steps, rank),
+        begun=steps.first + change * steps.width,
+        grew=grew,
+        wanders=_others_before(steps, rank, change, middle),
+    )
 
 
 def _factor(steps: Steps, rank: int) -> float:
     """How many times its peers' own time is too long; more for a rank that always was a little slower."""
-    early = {r: b.early for r, b in steps.both(OWN).items()}
-    usual = float(np.nanmedian(list(early.values())))
-    ratio = early[rank] / usual if usual > 0 and not np.isnan(early[rank]) else 1.0
-    return steps.limits.straggler_factor * max(1.0, min(ratio, 1.1))
+    early = steps.both(OWN)[rank].early / steps.job(OWN).early
+    return steps.limits.straggler_factor * (max(1.0, min(early, 1.1)) if early == early else 1.0)
 
 
 def _late(steps: Steps) -> Mapping[int, float]:
@@ -84,14 +103,40 @@ def _late(steps: Steps) -> Mapping[int, float]:
     return dict(zip(steps.ranks, late.mean(axis=1).tolist(), strict=True))
 
 
-def _excess_part(steps: Steps, rank: int) -> tuple[str, bool]:
-    """Which part of its own time is longer than its peers', and whether it was so from the start."""
+def _noise(steps: Steps) -> float:
+    """Standard error of a rank's median own time in the present window, seconds: of the median rank.
+
+    Source: 1.4826 x the median deviation is a normal standard deviation; a median's error is 1.25 of a
+    mean's.
+    """
+    assert steps.windows is not None
+    now = steps.matrix(OWN)[:, steps.windows[1].cells]
+    known = now[:, ~np.isnan(now).any(axis=0)]
+    if known.shape[1] < 2:
+        return 0.0
+    deviation = 1.4826 * np.median(np.abs(known - np.median(known, axis=1, keepdims=True)), axis=1)
+    return float(1.25 * np.median(deviation) / np.sqrt(known.shape[1]))
+
+
+def _others_before(steps: Steps, rank: int, change: int, limit: float) -> bool:
+    """Whether other ranks were as late before, for as long as a window: then lateness goes round."""
+    assert steps.windows is not None
+    early, now = (w.cells for w in steps.windows)
+    length = now.stop - now.start
+    ratios: Floats = steps.matrix(OWN) / steps.typical(OWN)
+    with np.errstate(invalid="ignore"):
+        late = np.delete(ratios[:, early.start : change], steps.ranks.index(rank), axis=0) > limit
+    if late.shape[1] < length:
+        length = max(1, late.shape[1])
+    counts = np.cumsum(np.pad(late, ((0, 0), (1, 0))), axis=1)
+    runs: Ints = counts[:, length:] - counts[:, :-length]
+    return bool((runs >= steps.limits.always_late * length).any()) if late.shape[1] > 1 else False
+
+
+def _excess_part(steps: Steps, rank: int) -> str:
+    """Which part of its own time is longer than its peers'."""
     mine, theirs = _parts(steps, rank), _typical_parts(steps)
-    excess = {name: mine[name].now - theirs[name].now for name in mine}
-    part = max(excess, key=lambda name: excess[name])
-    before = mine[part].early - theirs[part].early
-    steady = bool(before > excess[part] / 2)
-    return part, steady
+    return max(mine, key=lambda name: mine[name].now - theirs[name].now)
 
 
 def _parts(steps: Steps, rank: int) -> dict[str, Both]:
@@ -103,125 +148,6 @@ def _parts(steps: Steps, rank: int) -> dict[str, Both]:
 
 def _typical_parts(steps: Steps) -> dict[str, Both]:
     known = {name: steps.job(name) for name in ("compute_s", "data_wait_s") if steps.has(name)}
-    rest = [_parts(steps, rank)["rest"] for rank in steps.ranks]
-    sides = (float(np.nanmedian([getattr(b, side) for b in rest])) for side in ("early", "now"))
-    return {**known, "rest": Both(*sides)}
-
-
-def straggler(steps: Steps, found: tuple[Dragging, ...], alike: bool) -> Finding | None:
-    """The ranks that drag, as a finding: how many times slower, and what it costs everybody.
-
-    `alike`: whether all ranks are known to have the same part in the job. A stage of a pipeline may well be
-    slower than the others for good: only growth convicts there.
-    """
-    if not found:
-        return None
-    worst = max(found, key=lambda d: d.excess_s)
-    ranks = tuple(d.rank for d in found)
-    if worst.part == "data_wait_s":
-        return _starved(steps, ranks, worst)
-    sure = not worst.steady or alike
-    name = "compute_s" if worst.part == "compute_s" else OWN
-    mine, typical = steps.both(name)[worst.rank], steps.job(name)
-    factor = mine.now / typical.now if typical.now > 0 else float("inf")
-    took = steps.job("step_time_s")
-    cost = worst.excess_s / took.now
-    site = _site(steps, worst)
-    does = "computes" if worst.part == "compute_s" else "needs in host code"
-    since = "from the start" if worst.steady else f"{seconds(mine.early)} at first"
-    return Finding(
-        source="signal",
-        kind=Kind.STRAGGLER,
-        confidence=_confidence(sure, worst.steady),
-        summary=(
-            f"{who(ranks)} {does} {factor:.1f} times as long as the median rank, {seconds(mine.now)} a step "
-            f"against {seconds(typical.now)} ({since}): everybody waits for it, {share(cost)} of each "
-            f"step of {seconds(took.now)}"
-        ),
-        culprits=ranks if sure else (),
-        suspects=() if sure else ranks,
-        victims=tuple(r for r in steps.ranks if r not in ranks),
-        where=Where(step=None if worst.steady else _since(steps, worst), site=site, factor=factor, cost=cost),
-        evidence=_evidence(steps, found, name),
-        ruled_out=(
-            RuledOut(
-                Kind.COMM_SLOW,
-                f"its own wait is short: {seconds(worst.wait.now)}, its peers wait "
-                f"{seconds(steps.job('comm_wait_s').now)}",
-            ),
-        ),
-        chain=(
-            f"{who(ranks)}: late in every step by {seconds(worst.excess_s)}",
-            f"-> all others wait: {figures(steps, 'steps take', took)}",
-        ),
-    )
-
-
-def _confidence(sure: bool, steady: bool) -> Confidence:
-    """Growth against its own past beats a difference from its peers, which a rank's part may explain."""
-    if not sure:
-        return Confidence.POSSIBLE
-    return Confidence.LIKELY if steady else Confidence.CERTAIN
-
-
-def _starved(steps: Steps, ranks: tuple[int, ...], worst: Dragging) -> Finding:
-    waits, took = steps.both("data_wait_s"), steps.job("step_time_s")
-    part = share(waits[worst.rank].now / took.now)
-    return Finding(
-        source="signal",
-        kind=Kind.DATA_STARVED,
-        confidence=Confidence.LIKELY if worst.steady else Confidence.CERTAIN,
-        summary=(
-            f"{who(ranks)} {verb(ranks, 'waits', 'wait')} for data, {part} of each step, "
-            f"and all others with it: {at_first('a batch takes', waits[worst.rank])}"
-        ),
-        culprits=ranks,
-        victims=tuple(r for r in steps.ranks if r not in ranks),
-        where=Where(
-            step=None if worst.steady else _since(steps, worst),
-            site="dataloader",
-            cost=worst.excess_s / took.now,
-        ),
-        evidence=tuple(
-            cite(steps, r, f"rank {r}: {figures(steps, 'data_wait_s', waits[r])}") for r in ranks[:3]
-        )
-        + _peer(steps, ranks, "data_wait_s"),
-        chain=(f"{who(ranks)}: batches come late", "-> all others wait in the step's collectives"),
-    )
-
-
-def _evidence(steps: Steps, found: tuple[Dragging, ...], name: str) -> tuple[Citation, ...]:
-    mine = tuple(
-        cite(steps, d.rank, f"rank {d.rank}: {figures(steps, field, both)}")
-        for d in found[:2]
-        for field, both in ((name, steps.both(name)[d.rank]), ("comm_wait_s", d.wait))
-    )
-    return (*mine, *_peer(steps, tuple(d.rank for d in found), name))
-
-
-def _peer(steps: Steps, ranks: tuple[int, ...], name: str) -> tuple[Citation, ...]:
-    """One of the others, to compare with."""
-    peer = next(r for r in steps.ranks if r not in ranks)
-    both, wait = steps.both(name)[peer], steps.both("comm_wait_s")[peer]
-    return (cite(steps, peer, f"rank {peer}: {name} {seconds(both.now)}, comm_wait_s {seconds(wait.now)}"),)
-
-
-def _site(steps: Steps, found: Dragging) -> str:
-    """Whether it is the rank's work that takes longer, or its host that does not let it run."""
-    if found.part != "compute_s":
-        return "host"
-    if not steps.has("preemptions"):
-        return "compute"
-    switches = steps.both("preemptions")
-    mine, typical = switches[found.rank], steps.job("preemptions").now
-    crowded = mine.now > typical + PREEMPTED and mine.now > 2 * mine.early
-    return "host" if crowded else "compute"
-
-
-def _since(steps: Steps, found: Dragging) -> int:
-    """The step from which on the rank is closer to how it is now than to how it began."""
-    values = steps.matrix(OWN)[steps.ranks.index(found.rank)]
-    usual = steps.typical(OWN)
-    begun = found.own.early if not np.isnan(found.own.early) else found.peers
-    middle = 1 + ((found.own.now / found.peers) - max(1.0, begun / found.peers)) / 2
-    return steps.since(values / usual, middle)
+    rest = np.array([_parts(steps, rank)["rest"].now for rank in steps.ranks])
+    now = float(np.median(rest[~np.isnan(rest)])) if not np.isnan(rest).all() else float("nan")
+    return {**known, "rest": Both(float("nan"), now)}

@@ -1,6 +1,12 @@
 """Slower without a rank that is known to drag: all wait for data, some do, or all wait for one another."""
 
+from collections.abc import Sequence
 
+import numpy as np
+
+from harness.diagnose.signals.columns import Floats
+from harness.diagnose.signals.dragging import Dragging
+from harness.diagnose.signals.history import LONGEST_OWN, OWN
 from harness.diagnose.signals.steps import Steps
 from harness.diagnose.signals.wording import at_first, cite, figures, share, verb, who
 from harness.model.diagnosis import RuledOut, Where
@@ -81,9 +87,13 @@ def few_starved(steps: Steps) -> Finding | None:
     )
 
 
-def slow_exchange(steps: Steps) -> Finding | None:
-    """Computing is unchanged, and every rank waits longer in collectives than it did: the network."""
-    if not steps.has("comm_wait_s", "compute_s", "step_time_s"):
+def slow_exchange(steps: Steps, world_size: int) -> Finding | None:
+    """Own work is unchanged, and every rank waits longer in collectives than it did: the network.
+
+    Not while a rank's records are missing, nor where somebody, now this one, now that, is later than it was:
+    then they wait for ranks, and not for messages.
+    """
+    if not steps.has("comm_wait_s", "compute_s", "step_time_s", LONGEST_OWN) or len(steps.ranks) < world_size:
         return None
     waits, took, computing = steps.both("comm_wait_s"), steps.job("step_time_s"), steps.job("compute_s")
     typical = steps.job("comm_wait_s")
@@ -93,6 +103,8 @@ def slow_exchange(steps: Steps) -> Finding | None:
         everywhere
         and grown > steps.limits.exposed_wait * took.now
         and computing.growth < UNCHANGED
+        and steps.job(OWN).growth < UNCHANGED
+        and _latest_grew_s(steps) < grown / 3
         and took.growth > steps.limits.slower
     ):
         return None
@@ -109,6 +121,45 @@ def slow_exchange(steps: Steps) -> Finding | None:
         evidence=tuple(
             cite(steps, r, f"rank {r}: {figures(steps, 'comm_wait_s', waits[r])}") for r in steps.ranks[:3]
         ),
-        ruled_out=(RuledOut(Kind.STRAGGLER, "no rank waits less than the others"),),
+        ruled_out=(RuledOut(Kind.STRAGGLER, "the latest rank of a step is no later than it was"),),
         chain=("messages take longer", "-> every rank's exposed wait grew"),
+    )
+
+
+def _latest_grew_s(steps: Steps) -> float:
+    """By how much the latest rank of a step is later than it was, seconds behind the median one."""
+    assert steps.windows is not None
+    longest = np.nan_to_num(steps.matrix(LONGEST_OWN), nan=-np.inf).max(axis=0)
+    late = longest - steps.typical(OWN)
+    early, now = (_median(late[w.cells]) for w in steps.windows)
+    return now - early
+
+
+def _median(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else 0.0
+
+
+def slower(steps: Steps, dragging: Sequence[Dragging]) -> Finding | None:
+    """Steps became longer, and nothing in the records says why."""
+    took, pace = ((steps.job(f) if steps.has(f) else None) for f in ("step_time_s", "tps"))
+    if took is not None and took.growth > steps.limits.slower:
+        figure = at_first("steps take", took)
+    elif took is None and pace is not None and pace.growth < 1 / steps.limits.slower:
+        figure = f"{pace.now:.0f} tokens a second and rank, {pace.early:.0f} at first"
+    else:
+        return None
+    grown = [
+        at_first(name, both)
+        for field, name in (("compute_s", "computing takes"), ("comm_wait_s", "waiting for others"))
+        if steps.has(field) and (both := steps.job(field)).growth > steps.limits.slower
+    ]
+    late = [d.rank for d in dragging]
+    drags = f"; {who(late)} {verb(late, 'is', 'are')} at work while the others wait" if late else ""
+    return Finding(
+        source="signal",
+        kind=Kind.INCONCLUSIVE,
+        confidence=Confidence.POSSIBLE,
+        summary=f"{figure}; the records do not say why{''.join(f'; {g}' for g in grown)}{drags}",
+        evidence=(cite(steps, steps.ranks[0], f"rank {steps.ranks[0]}: {figure}"),),
     )

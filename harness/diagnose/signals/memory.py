@@ -1,5 +1,6 @@
 """Memory over steps: an allocator that holds ever more than is in use, a process that never gives back."""
 
+import numpy as np
 
 from harness.diagnose.signals.columns import Floats
 from harness.diagnose.signals.steps import Both, Steps, change_point, rising
@@ -49,11 +50,16 @@ def fragmentation(steps: Steps) -> Finding | None:
 
 
 def leak(steps: Steps, host_bytes: float | None) -> Finding | None:
-    """Resident memory that rises in nine of ten windows, fast, and is not what the allocator holds."""
+    """Resident memory that rises in nine of ten windows, fast, and is not what the allocator holds.
+
+    Pages of files that a rank maps, as a loader does, count as resident too, and are no leak: where the
+    records do not tell them apart, a rank is only suspected.
+    """
     if not steps.has("rss_bytes"):
         return None
     resident = steps.both("rss_bytes")
     ranks = tuple(r for r in steps.ranks if _leaks(steps, r, resident[r], host_bytes))
+    sure = steps.has("rss_shared_bytes")
     if not ranks:
         return None
     some = ranks if 2 * len(ranks) < len(steps.ranks) else ()
@@ -61,13 +67,14 @@ def leak(steps: Steps, host_bytes: float | None) -> Finding | None:
     return Finding(
         source="signal",
         kind=Kind.HOST_MEMORY_LEAK,
-        confidence=Confidence.CERTAIN if some else Confidence.LIKELY,
+        confidence=(Confidence.CERTAIN if some else Confidence.LIKELY) if sure else Confidence.POSSIBLE,
         summary=(
             f"resident memory of {who(ranks)} grows by "
             f"{size(_a_step(steps, resident[worst]))} a step: "
             f"{at_first('it is', resident[worst], size)}"
         ),
-        culprits=some,
+        culprits=some if sure else (),
+        suspects=() if sure else some,
         victims=tuple(r for r in steps.ranks if r not in some),
         where=Where(step=_begun(steps, "rss_bytes", worst, resident[worst])),
         evidence=tuple(
@@ -83,7 +90,8 @@ def _splits(steps: Steps, rank: int, inactive: Both, used: Both, held: Both) -> 
     grown = inactive.now - inactive.early
     flat = abs(used.now - used.early) <= limits.flat * used.early + grown / 4
     return bool(
-        inactive.growth > limits.inactive_growth
+        _still_grows(steps, "mem_inactive_split", rank, _a_step(steps, inactive))
+        and inactive.growth > limits.inactive_growth
         and inactive.now > limits.inactive_share * held.now
         and flat
         and rising(_since_change(steps, "mem_inactive_split", rank, inactive)) >= limits.rising_windows
@@ -93,6 +101,10 @@ def _splits(steps: Steps, rank: int, inactive: Both, used: Both, held: Both) -> 
 def _leaks(steps: Steps, rank: int, resident: Both, host_bytes: float | None) -> bool:
     limits = steps.limits
     a_step = _a_step(steps, resident)
+    if steps.has("rss_shared_bytes"):
+        a_step -= max(0.0, _a_step(steps, steps.both("rss_shared_bytes")[rank]))
+    if not _still_grows(steps, "rss_bytes", rank, a_step):
+        return False
     if steps.has("mem_inactive_split"):
         # Where it is the allocator that holds on, fragmentation says so; on GPUs this is another memory.
         held = steps.both("mem_inactive_split")[rank]
@@ -111,6 +123,18 @@ def _a_step(steps: Steps, both: Both) -> float:
     assert steps.windows is not None
     early, now = steps.windows
     return (both.now - both.early) / max(1, (now.first + now.last - early.first - early.last) / 2)
+
+
+def _still_grows(steps: Steps, field: str, rank: int, a_step: float) -> bool:
+    """Whether it grows in the present window at half its usual pace: a cache that fills up does not."""
+    assert steps.windows is not None
+    now = steps.windows[1]
+    values = _values(steps, field, rank)[now.cells]
+    halves = [part[~np.isnan(part)] for part in np.array_split(values, 2)]
+    if any(not len(part) for part in halves):
+        return False
+    grown = float(np.median(halves[1]) - np.median(halves[0]))
+    return grown / max(1, (now.last - now.first + 1) / 2) >= a_step / 2
 
 
 def _begun(steps: Steps, field: str, rank: int, both: Both) -> int:

@@ -23,7 +23,8 @@ def flood(steps: Steps, dragging: Collection[int]) -> Finding | None:
         for r in steps.ranks
         if written[r].now > max(limits.flood_growth * written[r].early, limits.flood_bytes)
     )
-    if not ranks or not (slower.growth > limits.slower or set(ranks) & set(dragging)):
+    drags = bool(ranks) and set(ranks) <= set(dragging)
+    if not ranks or not (drags or (slower.growth > limits.slower and not _computing_explains(steps))):
         return None
     some = ranks if 2 * len(ranks) < len(steps.ranks) else ()
     worst = max(ranks, key=lambda r: written[r].now)
@@ -31,12 +32,13 @@ def flood(steps: Steps, dragging: Collection[int]) -> Finding | None:
     return Finding(
         source="signal",
         kind=Kind.LOG_FLOOD,
-        confidence=Confidence.CERTAIN if some else Confidence.LIKELY,
+        confidence=Confidence.CERTAIN if drags else Confidence.POSSIBLE if some else Confidence.LIKELY,
         summary=(
             f"{who(ranks)} {verb(ranks, 'writes', 'write')} {size(written[worst].now)} of output a step, "
             f"{size(written[worst].early)} at first; {at_first('steps take', slower)}"
         ),
-        culprits=some,
+        culprits=some if drags else (),
+        suspects=() if drags else some,
         victims=tuple(r for r in steps.ranks if r not in some),
         where=Where(step=steps.since(row, limits.flood_bytes), site="logging"),
         evidence=(
@@ -48,3 +50,11 @@ def flood(steps: Steps, dragging: Collection[int]) -> Finding | None:
         ),
         chain=("a message is written again and again", "-> the training thread waits for its output"),
     )
+
+
+def _computing_explains(steps: Steps) -> bool:
+    """Whether steps became longer since all ranks compute longer."""
+    if not steps.has("compute_s"):
+        return False
+    took, computing = steps.job("step_time_s"), steps.job("compute_s")
+    return computing.now - computing.early > (took.now - took.early) / 2

@@ -1,23 +1,28 @@
 """Step records to findings: first numbers that are wrong, then few ranks or all, then what grows."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.diagnose.signals.checkpoints import failed_save, slow_save
-from harness.diagnose.signals.dragging import Dragging, dragging, straggler
-from harness.diagnose.signals.everybody import all_starved, few_starved, slow_exchange
+from harness.diagnose.signals.dragging import Dragging, dragging
+from harness.diagnose.signals.everybody import all_starved, few_starved, slow_exchange, slower
 from harness.diagnose.signals.formats.foreign import TimerRow
 from harness.diagnose.signals.history import RankHistory
 from harness.diagnose.signals.memory import fragmentation, leak
-from harness.diagnose.signals.numerics import not_finite, odd_replica
+from harness.diagnose.signals.numerics import not_finite
 from harness.diagnose.signals.output import flood
 from harness.diagnose.signals.positions import rewound
+from harness.diagnose.signals.replicas import odd_replica
 from harness.diagnose.signals.steps import Steps
+from harness.diagnose.signals.stragglers import straggler
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 from harness.diagnose.signals.timers import always_last
 from harness.model.finding import Finding
 from harness.model.kinds import Kind
 from harness.model.ranks import format_ranks
+
+LAG_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ def analyse_steps(
         (s for n in sorted(attempts, reverse=True) if (s := Steps(attempts[n], limits)).windows), last
     )
     slopes, found = _slopes(steps, around) if steps.windows else ([], ())
+    if steps.attempt != last.attempt:
+        slopes = [f and _of_an_earlier_start(f, steps.attempt) for f in slopes]
     return SignalsResult(
         steps=last,
         findings=tuple(f for f in (*certain, *slopes, reported) if f),
@@ -71,19 +78,28 @@ def analyse_steps(
     )
 
 
+def _of_an_earlier_start(finding: Finding, attempt: int) -> Finding:
+    """A finding that is of a start of the job which is over, said as that."""
+    return dataclasses.replace(
+        finding, summary=f"in start {attempt}, before the last restart: {finding.summary}"
+    )
+
+
 def _slopes(steps: Steps, around: Circumstances) -> tuple[list[Finding | None], tuple[Dragging, ...]]:
     """Few ranks or all first. Few: what they do meanwhile. All: data, memory, output, saves, the network."""
     found = dragging(steps)
-    drag = straggler(steps, found, around.alike)
-    named = {d.rank for d in found}
+    few = found if 2 * len(found) < len(steps.ranks) else ()
+    drag = straggler(steps, few, around.alike)
+    named = {d.rank for d in few}
     splits, floods = fragmentation(steps), flood(steps, named)
     # A rank that drags because its allocator or its log does is that.
     explained = [f for f in (floods, splits) if f and (not named or named <= {*f.culprits})]
-    everybody = [] if found else [few_starved(steps), all_starved(steps)]
+    everybody = [] if few else [few_starved(steps), all_starved(steps)]
     rest = [slow_save(steps), leak(steps, around.host_bytes)]
-    # On CPUs the network is the same CPUs: that they are busy is no network's fault.
-    network = [] if found or around.on_cpus else [slow_exchange(steps)]
-    return [*explained, drag, *everybody, splits, floods, *rest, *network], found
+    # On CPUs the network is the same CPUs: that they are busy is no network's fault, nor are slow steps news.
+    network = [] if few or around.on_cpus else [slow_exchange(steps, around.world_size)]
+    unexplained = [] if around.on_cpus else [slower(steps, found)]
+    return [*explained, drag, *everybody, splits, floods, *rest, *network, *unexplained], few
 
 
 def _missing(steps: Steps, around: Circumstances) -> tuple[str, ...]:
@@ -92,6 +108,13 @@ def _missing(steps: Steps, around: Circumstances) -> tuple[str, ...]:
     absent = sorted(set(range(around.world_size)) - set(steps.ranks))
     if absent and steps.ranks:
         lines.append(f"no step records of rank {format_ranks(absent)}")
+    ends = {h.rank: int(h.steps[-1]) for h in steps.histories}
+    short = [r for r, step in ends.items() if max(ends.values()) - step > max(LAG_STEPS, steps.width)]
+    if short:
+        last = max(ends[r] for r in short)
+        lines.append(
+            f"records of rank {format_ranks(short)} end at step {last}, others at {max(ends.values())}"
+        )
     if steps.windows is None and steps.ranks:
         count = max(h.records for h in steps.histories)
         lines.append(f"{count} step records a rank: too few to compare with the run's own beginning")

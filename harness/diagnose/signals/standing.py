@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from harness.diagnose.signals.history import ENDS
 from harness.diagnose.signals.steps import Steps
 from harness.diagnose.signals.wording import seconds, verb, who
 from harness.model.diagnosis import Citation, Where
@@ -21,7 +22,7 @@ def standing(steps: Steps, now: float) -> Finding | None:
     """
     if not steps.histories:
         return None
-    return _behind(steps) or _all_at_one_step(steps, now)
+    return behind(steps) or _all_at_one_step(steps, now)
 
 
 def _usual_s(steps: Steps) -> float:
@@ -32,32 +33,47 @@ def _limit_s(steps: Steps) -> float:
     return float(np.nanmax([steps.limits.hang_steps * _usual_s(steps), steps.limits.hang_s]))
 
 
-def _behind(steps: Steps) -> Finding | None:
-    newest = max(h.ended for h in steps.histories)
-    ahead = max(int(h.steps[-1]) for h in steps.histories)
-    behind = [h for h in steps.histories if h.steps[-1] < ahead and newest - h.ended > _limit_s(steps)]
-    if not behind or 2 * len(behind) >= len(steps.histories):
+def behind(steps: Steps) -> Finding | None:
+    """Ranks that made no step any more while others did."""
+    if not steps.histories:
         return None
-    ranks = tuple(h.rank for h in behind)
-    last = int(max(h.steps[-1] for h in behind))
+    ahead = max(int(h.steps[-1]) for h in steps.histories)
+    went_on = {h.rank: _went_on_s(steps, int(h.steps[-1])) for h in steps.histories if h.steps[-1] < ahead}
+    ranks = tuple(r for r, s in went_on.items() if s > _limit_s(steps))
+    if not ranks:
+        return None
+    stopped = [steps.history(rank) for rank in ranks]
+    last = int(max(h.steps[-1] for h in stopped))
+    few = 2 * len(stopped) < len(steps.histories)
     return Finding(
         source="signal",
-        kind=Kind.RANK_STALLED,
+        kind=Kind.RANK_STALLED if few else Kind.INCONCLUSIVE,
         confidence=Confidence.POSSIBLE,
         summary=(
             f"{who(ranks)} {verb(ranks, 'has', 'have')} completed no step after step {last}; others went on "
-            f"for {seconds(newest - behind[0].ended)} and reached step {ahead}"
+            f"for {seconds(max(went_on[r] for r in ranks))} and reached step {ahead}"
         ),
-        suspects=ranks,
+        suspects=ranks if few else (),
         victims=tuple(r for r in steps.ranks if r not in ranks),
         where=Where(step=last + 1),
         evidence=tuple(
             Citation(
                 "signal", f"rank {h.rank}: its last record is of step {h.steps[-1]}", h.file, rank=h.rank
             )
-            for h in behind[:3]
+            for h in stopped[:3]
         ),
     )
+
+
+def _went_on_s(steps: Steps, step: int) -> float:
+    """For how long the others went on after a step, by their own clocks, seconds."""
+    cell = (step - steps.first) // steps.width
+    times = [
+        h.ended - float(row[cell])
+        for h, row in zip(steps.histories, steps.matrix(ENDS), strict=True)
+        if h.steps[-1] > step and cell < len(row) and not np.isnan(row[cell])
+    ]
+    return float(np.median(times)) if times else 0.0
 
 
 def _all_at_one_step(steps: Steps, now: float) -> Finding:
@@ -73,7 +89,7 @@ def _all_at_one_step(steps: Steps, now: float) -> Finding:
         )
     else:
         summary = (
-            f"{len(steps.ranks)} ranks recorded steps up to {last}, and nothing in their records grew or "
+            f"{who(steps.ranks)} recorded steps up to {last}, and nothing in their records grew or "
             "went wrong; how the job ended they do not say"
         )
     return Finding(

@@ -1,5 +1,6 @@
 """All ranks' histories of one attempt side by side, and its two windows: its own beginning, and now."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -126,18 +127,20 @@ class Steps:
 
     def _windows(self) -> tuple[Window, Window] | None:
         """The early window and the present one; None where the run is too short to compare."""
+        if not self.histories:
+            return None
         span = self.last - self.first + 1
         warm_up = LONG_WARM_UP_STEPS if span >= 200 else WARM_UP_STEPS
         # Of a long run's wide stretches several must fit into a window, to tell always from once.
         wanted = max(self.limits.window_steps, LEAST_STRETCHES * self.width)
+        density = float(np.median([h.records for h in self.histories])) / max(span, 1)
+        # Records of every tenth step need a window ten times as long.
+        wanted = max(wanted, math.ceil(self.limits.least_records / max(density, 1e-9)))
         length = min(wanted, (span - warm_up) // 2)
         cells = length // self.width
         skip = -(-warm_up // self.width)
         end = (self.last + 1 - self.first) // self.width
-        records = (
-            np.median([h.records for h in self.histories]) / max(span, 1) * length if self.histories else 0
-        )
-        if cells < 1 or records < self.limits.least_records or skip + cells > end - cells:
+        if cells < 1 or round(density * length) < self.limits.least_records or skip + cells > end - cells:
             return None
         return self._window(skip, skip + cells), self._window(end - cells, end)
 

@@ -1,6 +1,7 @@
 """What step records alone say, through the same door as an incident: `diagnose(FOLDER)`."""
 
 import json
+import math
 import random
 import time
 from pathlib import Path
@@ -43,11 +44,58 @@ def test_a_straggler_that_always_was_one_is_only_suspected(tmp_path: Path) -> No
     assert diagnosis.confidence is Confidence.POSSIBLE
 
 
-def test_two_stragglers_are_both_named(tmp_path: Path) -> None:
-    """Few ranks may be more than one: a host with two of them."""
+def test_two_ranks_that_became_slow_together_are_suspects(tmp_path: Path) -> None:
+    """A host with two bad cards, or a stage of the model that grew: records alone do not say which."""
     diagnosis = found(Job(extra=since(100, 2, 3, seconds=0.08)), tmp_path)
 
-    assert (diagnosis.kind, diagnosis.culprits) == (Kind.STRAGGLER, (2, 3))
+    assert (diagnosis.kind, diagnosis.culprits, diagnosis.suspects) == (Kind.STRAGGLER, (), (2, 3))
+
+
+@pytest.mark.parametrize("times", [1.5, 3.0, 8.0])
+def test_a_part_that_always_took_longer_is_not_convicted_when_all_grow(times: float, tmp_path: Path) -> None:
+    """A longer sequence, a larger batch: every rank's work grows alike, and the slowest stays the slowest."""
+
+    def own(rank: int, step: int) -> float:
+        usual = 0.15 if rank in (6, 7) else 0.1
+        return usual * (times if step >= 100 else 1.0)
+
+    diagnosis = found(Job(compute_s=0.0, extra=own), tmp_path)
+
+    assert diagnosis.culprits == ()
+
+
+def test_a_rank_does_not_become_slow_by_quicker_peers(tmp_path: Path) -> None:
+    """Others warmed up; its own time is what it was."""
+    quick = since(0, *range(7), seconds=0.0)
+    job = Job(extra=lambda r, s: 0.05 if r == 7 or s < 100 else quick(r, s))
+
+    assert found(job, tmp_path).culprits == ()
+
+
+def test_lateness_that_goes_round_convicts_nobody(tmp_path: Path) -> None:
+    """Every fifty steps another rank has the most to do, as experts have that become popular."""
+    job = Job(steps=400, extra=lambda rank, step: 0.08 if rank == step // 50 % 8 else 0.0)
+
+    assert found(job, tmp_path).culprits == ()
+
+
+def test_a_past_that_is_not_known_convicts_nobody(tmp_path: Path) -> None:
+    """The rank's records begin late: whether it grew cannot be said."""
+
+    def forget(rank: int, step: int, record: Record) -> None:
+        if rank == 5 and step < 90:
+            del record["comm_wait_s"], record["compute_s"]
+
+    diagnosis = found(Job(extra=since(100, 5, seconds=0.1), change=forget), tmp_path)
+
+    assert (diagnosis.culprits, diagnosis.suspects) == ((), (5,))
+
+
+def test_a_reader_that_always_waited_for_data_is_a_suspect(tmp_path: Path) -> None:
+    """One rank reads for the others, from the start."""
+    diagnosis = found(Job(extra=since(0, 0, seconds=0.06), part="data_wait_s"), tmp_path)
+
+    assert (diagnosis.kind, diagnosis.culprits, diagnosis.suspects) == (Kind.DATA_STARVED, (), (0,))
 
 
 def test_a_rank_crowded_out_by_others_is_a_straggler_of_its_host(tmp_path: Path) -> None:
@@ -107,12 +155,38 @@ def test_a_leak_grows_by_the_step(tmp_path: Path) -> None:
     """Resident memory of one rank rises in every window."""
 
     def keep(rank: int, step: int, record: Record) -> None:
+        record["rss_shared_bytes"] = 1 << 30
         if rank == 7:
             record["rss_bytes"] = int(record["rss_bytes"]) + step * (3 << 20)
 
     diagnosis = found(Job(change=keep), tmp_path)
 
     assert (diagnosis.kind, diagnosis.culprits) == (Kind.HOST_MEMORY_LEAK, (7,))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_pages_of_files_are_no_leak(known: bool, tmp_path: Path) -> None:
+    """A loader maps its shard: resident memory grows. Where pages of files are not told apart, a suspect."""
+
+    def read(rank: int, step: int, record: Record) -> None:
+        mapped = step * (3 << 20) if rank == 7 else 0
+        record["rss_bytes"] = int(record["rss_bytes"]) + mapped
+        if known:
+            record["rss_shared_bytes"] = (1 << 30) + mapped
+
+    diagnosis = found(Job(change=read), tmp_path)
+
+    assert (diagnosis.culprits, diagnosis.suspects) == ((), () if known else (7,))
+
+
+def test_memory_that_fills_up_is_no_leak(tmp_path: Path) -> None:
+    """A cache: it grows ever more slowly, and stays."""
+
+    def fill(rank: int, step: int, record: Record) -> None:
+        record["rss_shared_bytes"] = 1 << 30
+        record["rss_bytes"] = int(record["rss_bytes"]) + int((1 - math.exp(-step / 40)) * (4 << 30))
+
+    assert found(Job(change=fill), tmp_path).kind is Kind.HEALTHY
 
 
 def test_memory_that_steps_up_once_is_no_leak(tmp_path: Path) -> None:
@@ -144,6 +218,49 @@ def test_a_rank_slow_in_host_code_is_a_straggler_with_that_site(tmp_path: Path) 
     diagnosis = found(Job(extra=since(100, 5, seconds=0.05), part="rest"), tmp_path)
 
     assert (diagnosis.kind, diagnosis.culprits, diagnosis.where.site) == (Kind.STRAGGLER, (5,), "host")
+
+
+def test_steps_that_became_longer_for_no_recorded_reason_are_not_healthy(tmp_path: Path) -> None:
+    """Step times alone, three times as long: the records do not say why, and that is said."""
+    job = Job(
+        extra=since(100, *range(8), seconds=0.2),
+        leave_out=("compute_s", "comm_wait_s", "data_wait_s", "digest"),
+    )
+
+    diagnosis = found(job, tmp_path)
+
+    assert (diagnosis.kind, diagnosis.culprits, diagnosis.suspects) == (Kind.INCONCLUSIVE, (), ())
+    assert "steps take" in diagnosis.summary and "at first" in diagnosis.summary
+
+
+def test_half_of_the_ranks_are_no_few(tmp_path: Path) -> None:
+    """One of two hosts became slow: its ranks are named in the sentence, and none is accused."""
+    diagnosis = found(Job(extra=since(100, 4, 5, 6, 7, seconds=0.1)), tmp_path)
+
+    assert (diagnosis.kind, diagnosis.culprits, diagnosis.suspects) == (Kind.INCONCLUSIVE, (), ())
+
+
+def test_records_of_every_tenth_step_are_looked_at(tmp_path: Path) -> None:
+    """A window holds ten records, however far apart they are."""
+    job = Job(steps=1000, extra=since(500, 3, seconds=0.1))
+    for rank, records in job.records().items():
+        (tmp_path / f"rank_{rank}.jsonl").write_text(
+            "".join(json.dumps(r) + "\n" for r in records if int(r["step"]) % 10 == 0)
+        )
+
+    diagnosis = diagnose(tmp_path).diagnosis
+
+    assert (diagnosis.kind, diagnosis.culprits) == (Kind.STRAGGLER, (3,))
+
+
+def test_the_network_is_not_blamed_while_a_rank_is_missing(tmp_path: Path) -> None:
+    """All wait for a rank whose records are lost: it looks like slow messages."""
+    Job(extra=since(100, 7, seconds=0.1)).write(tmp_path)
+    (tmp_path / "attempt_0" / "rank_7.jsonl").unlink()
+
+    diagnosis = diagnose(tmp_path, world_size=8).diagnosis
+
+    assert (diagnosis.kind, diagnosis.culprits) == (Kind.INCONCLUSIVE, ())
 
 
 def test_slow_saves_name_the_writer(tmp_path: Path) -> None:
