@@ -5,6 +5,9 @@ from typing import Literal
 
 from harness.model.diagnosis import Diagnosis
 
+SAVE_ROW = "a save"
+"""The row of one checkpoint: seconds a save, which are no part of a typical step."""
+
 
 @dataclass(frozen=True)
 class Bucket:

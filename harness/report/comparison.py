@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from harness.model.comparison import Bucket, ComparedResult, Comparison, RankBuckets
+from harness.model.comparison import SAVE_ROW, Bucket, ComparedResult, Comparison, RankBuckets
 from harness.report.terminal import WIDTH, plain_table, show_diagnosis
 
 MAX_RANKS = 8
@@ -31,11 +31,11 @@ def _show_table(console: Console, comparison: Comparison) -> None:
     table.add_column(_unit(comparison), no_wrap=True)
     for name in ("then", "now", "difference", "of then"):
         table.add_column(name, justify="right", no_wrap=True)
-    whole = max((row.then_s or 0.0 for row in comparison.rows), default=0.0)
+    step = max((row.then_s or 0.0 for row in _of_a_step(comparison)), default=0.0)
     scale = _scale(comparison)
     for row in comparison.rows:
         grew = row.grew_s
-        style = _style(grew, whole)
+        style = _style(grew, (row.then_s or 0.0) if row.name == SAVE_ROW else step)
         table.add_row(
             row.name,
             _figure(row.then_s, scale),
@@ -70,6 +70,11 @@ def _show_ranks(console: Console, comparison: Comparison, culprits: Sequence[int
     console.print()
 
 
+def _of_a_step(comparison: Comparison) -> list[Bucket]:
+    """The rows that are parts of a step."""
+    return [row for row in comparison.rows if row.name != SAVE_ROW]
+
+
 def _most(ranked: RankBuckets) -> float:
     return max((abs(row.grew_s) for row in ranked.rows if row.grew_s is not None), default=0.0)
 
@@ -82,7 +87,8 @@ def _style(grew: float | None, whole: float) -> str:
 
 def _scale(comparison: Comparison) -> float:
     """1000 where seconds would begin with zeros."""
-    values = [value for row in comparison.rows for value in (row.then_s, row.now_s) if value is not None]
+    rows = _of_a_step(comparison)
+    values = [value for row in rows for value in (row.then_s, row.now_s) if value is not None]
     return 1e3 if max(values, default=1.0) < 1 and comparison.unit.startswith(_SECONDS) else 1.0
 
 
