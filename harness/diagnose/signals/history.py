@@ -29,6 +29,12 @@ OUTPUT = "output_bytes"
 
 STRETCHES, MAX_WIDTH = 64, 32
 
+EPISODE_STEPS = 50
+"""Steps without a bad value after which the next one is another story."""
+
+SCALER_RECORDS = 40
+"""Steps in a row that a loss scaler may skip: from the largest usual scale, 2**32, down to 1."""
+
 CLOCK_JUMP_S = 60.0
 """A wall clock that moves so much more, or less, than the measured step time jumped."""
 
@@ -40,6 +46,30 @@ class Moment:
     step: int
     line: int
     value: float
+
+
+@dataclass(frozen=True)
+class Episode(Moment):
+    """Records in which a value is not finite, of which the first is told; less than 50 steps lie between two.
+
+    `last`: the last such step; `healed`: finite values of the same kind follow it.
+    """
+
+    last: int
+    healed: bool
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """In which steps a value is recorded: the first, the last, and the least number of steps between two."""
+
+    first: int
+    last: int
+    every: int
+
+    def has(self, step: int) -> bool:
+        """Whether the value is recorded in this step, as far as the rhythm tells."""
+        return self.first <= step <= self.last and (step - self.first) % self.every == 0
 
 
 @dataclass(frozen=True)
@@ -98,7 +128,8 @@ class RankHistory:
     ended: float
     cells: Mapping[str, Floats]
     lines: Ints
-    not_finite: Mapping[str, Moment] = field(default_factory=dict)
+    not_finite: Mapping[str, tuple[Episode, ...]] = field(default_factory=dict)
+    rhythms: Mapping[str, Rhythm] = field(default_factory=dict)
     saves: tuple[Save, ...] = ()
     failed_saves: tuple[Moment, ...] = ()
     digests: Digests | None = None
@@ -152,7 +183,8 @@ def boil_down(columns: StepColumns) -> RankHistory:
             if name not in ("cell", "line") and medians[name].null_count() < len(medians)
         },
         lines=_spread(medians["line"].to_numpy(), places, count, 0).astype(np.int64),
-        not_finite={name: found for name in CHECKED if (found := _first_not_finite(columns, name))},
+        not_finite={name: found for name in CHECKED if (found := _not_finite(columns, name))},
+        rhythms={name: rhythm for name in CHECKED if (rhythm := _rhythm(columns, name))},
         saves=_saves(columns),
         failed_saves=_failed(columns),
         digests=_digests(columns),
@@ -200,17 +232,63 @@ def _spread(values: Floats, places: Ints, count: int, empty: float = np.nan) -> 
     return out
 
 
-def _first_not_finite(columns: StepColumns, name: str) -> Moment | None:
-    """The first infinite value, but for a gradient whose step the loss scaler skipped: that is its work."""
+def _not_finite(columns: StepColumns, name: str) -> tuple[Episode, ...]:
+    """Where a value is infinite, but for what the loss scaler skipped: that is its work, unless it lasts."""
     values = columns.values.get(name)
     if values is None:
-        return None
+        return ()
     bad = np.isinf(values)
-    skipped = columns.values.get("skipped")
-    if skipped is not None and name != "loss":
-        bad &= ~(np.nan_to_num(skipped) > 0)
+    if name != "param_norm":
+        bad &= ~_scaled_away(columns, bad)
     rows = np.flatnonzero(bad)
-    return _moment(columns, int(rows[0]), float(values[rows[0]])) if len(rows) else None
+    if not len(rows):
+        return ()
+    finite = np.flatnonzero(np.isfinite(values))
+    after = int(finite[-1]) if len(finite) else -1
+    parts = np.split(rows, np.flatnonzero(np.diff(columns.step[rows]) > EPISODE_STEPS) + 1)
+    return tuple(
+        Episode(
+            int(columns.step[part[0]]),
+            int(columns.line[part[0]]),
+            float(values[part[0]]),
+            last=int(columns.step[part[-1]]),
+            healed=after > part[-1],
+        )
+        for part in parts
+    )
+
+
+def _scaled_away(
+    columns: StepColumns, bad: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Bad records whose step the loss scaler skipped: by its flag or total, or by the scale that fell."""
+    away = np.zeros(len(bad), dtype=bool)
+    skipped = columns.values.get("skipped")
+    if skipped is not None:
+        known = np.where(np.isfinite(skipped), skipped, 0.0)
+        total = known.max(initial=0.0) > 1
+        away |= (np.diff(np.maximum.accumulate(known), prepend=0.0) if total else known) > 0
+    scale = columns.values.get("loss_scale")
+    if scale is not None:
+        fell = np.diff(np.where(np.isfinite(scale), scale, np.nan)) < 0
+        # Logged before the scaler's update or after it; how the last step ended is not known.
+        away[1:] |= fell
+        away[:-1] |= fell
+        away[-1] |= bool(scale[-1] > 1)
+    away &= bad
+    for part in np.split(np.arange(len(bad)), np.flatnonzero(np.diff(bad)) + 1):
+        if len(part) > SCALER_RECORDS and bad[part[0]]:
+            away[part] = False
+    return away
+
+
+def _rhythm(columns: StepColumns, name: str) -> Rhythm | None:
+    values = columns.values.get(name)
+    if values is None or np.isnan(values).all():
+        return None
+    steps = columns.step[~np.isnan(values)]
+    every = int(np.diff(steps).min()) if len(steps) > 1 else 1
+    return Rhythm(int(steps[0]), int(steps[-1]), max(every, 1))
 
 
 def _moment(columns: StepColumns, row: int, value: float) -> Moment:

@@ -1,12 +1,10 @@
-"""Numbers that went wrong: where a value first was not finite, and which replica stopped agreeing."""
+"""Numbers that went wrong: where a value first was not finite."""
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
-from harness.diagnose.signals.history import CHECKED, Moment, RankHistory
-from harness.diagnose.signals.wording import verb, who
+from harness.diagnose.signals.history import CHECKED, EPISODE_STEPS, Episode, RankHistory
+from harness.diagnose.signals.wording import who
 from harness.model.diagnosis import Citation, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -15,136 +13,112 @@ from harness.model.ranks import format_ranks
 _NAMES = {"loss": "loss", "grad_norm": "gradient norm", "param_norm": "parameter norm"}
 
 
+@dataclass(frozen=True)
+class _Outbreak:
+    """The step in which a value first is not finite, on the ranks `first`; it is finite then on `peers`."""
+
+    name: str
+    step: int
+    first: dict[int, tuple[RankHistory, Episode]]
+    peers: tuple[int, ...]
+
+    @property
+    def healed(self) -> bool:
+        return all(e.healed for _, e in self.first.values())
+
+    @property
+    def minority(self) -> bool:
+        """Fewer than half of the ranks that recorded the value in that step."""
+        return len(self.first) < len(self.peers)
+
+    @property
+    def seen(self) -> str:
+        last = max(e.last for _, e in self.first.values())
+        when = f"from step {self.step} on"
+        if self.healed:
+            many = f"in steps {self.step} to {last} only"
+            when = f"in step {self.step} only" if last == self.step else many
+        return f"{_NAMES[self.name]} is not finite {when}"
+
+    @property
+    def told(self) -> str:
+        whose = who(sorted(self.first))
+        if self.minority:
+            return f"{whose}: {self.seen}; the others' is finite in that step"
+        if not self.peers:
+            every = f"on every rank that records it ({whose})"
+            return f"{self.seen}, {every}: it may be an average, and names nobody"
+        count = len(self.first) + len(self.peers)
+        return f"{self.seen}, on {len(self.first)} of {count} ranks ({whose}): nobody is named"
+
+
 def not_finite(histories: Sequence[RankHistory]) -> Finding | None:
     """NaN or infinity in loss, gradient norm or parameter norm: the rank and step where it appears first.
 
-    A rank is convicted only where others recorded a finite value of the same kind in that step: an average
-    over ranks is wrong on all of them at once, and says nothing of whose it was.
+    A minority is convicted, where the others recorded a finite value of the same kind in that step: an
+    average over ranks is wrong on all of them at once, and one that is logged late on all but the quick.
+    Of two ranks one is suspected.
     """
-    found = [(m.step, CHECKED.index(name), h.rank) for h in histories for name, m in h.not_finite.items()]
-    if not found:
+    found = _outbreak(histories)
+    if found is None:
         return None
-    step, order, _ = min(found)
-    name = CHECKED[order]
-    first = {h.rank: h for h in histories if (m := h.not_finite.get(name)) and m.step == step}
-    others = [h for h in histories if h.rank not in first and name in h.cells and _reached(h, step)]
-    culprits = tuple(sorted(first)) if others else ()
-    seen = f"{_NAMES[name]} is not finite from step {step} on"
-    whose = who(sorted(first))
-    summary = f"{whose}: {seen}; the others' is finite in that step"
-    if not others:
-        summary = f"{seen}, on every rank that records it ({whose}): it may be an average, and names nobody"
-    after = [h.rank for h in histories if h.not_finite and h.rank not in first]
+    first = tuple(sorted(found.first))
+    culprits = first if found.minority else ()
+    after = [h.rank for h in histories if h.not_finite and h.rank not in found.first]
+    whose = f"{who(first)}: " if culprits else ""
     return Finding(
         source="signal",
         kind=Kind.LOSS_NOT_FINITE,
-        confidence=Confidence.CERTAIN,
-        summary=summary,
+        confidence=Confidence.LIKELY if found.healed else Confidence.CERTAIN,
+        summary=found.told,
         culprits=culprits,
+        suspects=first if len(first) == len(found.peers) == 1 else (),
         victims=tuple(h.rank for h in histories if h.rank not in culprits),
-        where=Where(step=step),
-        evidence=tuple(_cite(h, h.not_finite[name], seen) for h in list(first.values())[:3]),
+        where=Where(step=found.step),
+        evidence=tuple(_cite(h, e, found.seen) for h, e in list(found.first.values())[:3]),
         chain=(
-            f"{whose}: {seen}" if others else seen,
+            f"{whose}{found.seen}",
             *((f"-> ranks {format_ranks(after)} take it over with the next exchange",) if after else ()),
         ),
     )
 
 
-def _reached(history: RankHistory, step: int) -> bool:
-    return bool(history.steps[0] <= step <= history.steps[-1])
+def _outbreak(histories: Sequence[RankHistory]) -> _Outbreak | None:
+    present = [
+        (e.step, CHECKED.index(name), h, e)
+        for h in histories
+        for name in h.not_finite
+        if (e := _present(h, name)) is not None
+    ]
+    if not present:
+        return None
+    step, order, *_ = min(present, key=lambda p: p[:2])
+    name = CHECKED[order]
+    first = {h.rank: (h, e) for at, which, h, e in present if (at, which) == (step, order)}
+    others = [h for h in histories if name in h.rhythms and h.rhythms[name].has(step)]
+    peers = tuple(h.rank for h in others if h.rank not in first and not _bad_at(h, name, step))
+    return _Outbreak(name, step, first, peers)
 
 
-def _cite(history: RankHistory, moment: Moment, says: str) -> Citation:
-    # Line 0: the record is known from another file than the one that is named.
-    line = moment.line or None
-    return Citation("signal", f"rank {history.rank}: {says}", history.file, line, rank=history.rank)
+def _present(history: RankHistory, name: str) -> Episode | None:
+    """What is wrong by the end of the records.
 
-
-def odd_replica(histories: Sequence[RankHistory]) -> Finding | None:
-    """Replicas whose digests agreed, until one of them no longer did.
-
-    Who must agree is learnt from the records themselves: ranks that hold the same digest in the first step
-    that all of them recorded. Shards never agree, and are never compared. Three replicas convict the odd one;
-    two are both suspects.
+    A gradient that is finite again did no harm: a step that took it would have spoilt the parameters. What
+    healed more than 50 steps ago is the past.
     """
-    having = [h for h in histories if h.digests is not None and len(h.digests.step)]
-    if len(having) < 2:
+    episodes = history.not_finite.get(name)
+    if not episodes:
         return None
-    common = having[0].digests.step  # type: ignore[union-attr]
-    for history in having[1:]:
-        common = np.intersect1d(common, history.digests.step)  # type: ignore[union-attr]
-    if not len(common):
-        return None
-    table = np.stack([_at(h, common) for h in having])
-    replicas: dict[int, list[int]] = {}
-    for row, first in enumerate(table[:, 0].tolist()):
-        replicas.setdefault(first, []).append(row)
-    found = [f for rows in replicas.values() if len(rows) > 1 and (f := _parted(table, rows, common))]
-    if not found:
-        return None
-    column, rows, odd = min(found, key=lambda f: f[0])
-    return _odd(having, int(common[column]), rows, odd)
+    last = episodes[-1]
+    old = last.last < int(history.steps[-1]) - EPISODE_STEPS
+    return None if last.healed and (old or name == "grad_norm") else last
 
 
-def _at(
-    history: RankHistory, steps: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    digests = history.digests
-    assert digests is not None
-    return digests.hash[np.searchsorted(digests.step, steps)]
+def _bad_at(history: RankHistory, name: str, step: int) -> bool:
+    return any(e.step <= step <= e.last for e in history.not_finite.get(name, ()))
 
 
-def _parted(
-    table: np.ndarray[tuple[int, int], np.dtype[np.uint64]],
-    rows: list[int],
-    common: np.ndarray[tuple[int], np.dtype[np.int64]],
-) -> tuple[int, list[int], list[int]] | None:
-    """The first step in which replicas differ: its column, the replicas, and the minority among them."""
-    group = table[rows]
-    differing = np.flatnonzero((group != group[0]).any(axis=0))
-    if not len(differing):
-        return None
-    column = int(differing[0])
-    values = group[:, column].tolist()
-    (usual, count), *_ = Counter(values).most_common()
-    odd = [row for row, value in zip(rows, values, strict=True) if value != usual]
-    return column, rows, odd if 2 * count > len(rows) and len(rows) > 2 else rows
-
-
-def _odd(having: Sequence[RankHistory], step: int, rows: list[int], odd: list[int]) -> Finding:
-    ranks = tuple(having[row].rank for row in odd)
-    peers = tuple(having[row].rank for row in rows if row not in odd)
-    decided = bool(peers)
-    said = (
-        f"holds other numbers than {len(peers)} replicas that agree" if decided else "hold different numbers"
-    )
-    evidence = []
-    for row in (*odd[:3], *[r for r in rows if r not in odd][:1]):
-        history = having[row]
-        assert history.digests is not None
-        at = int(np.searchsorted(history.digests.step, step))
-        line = int(history.digests.line[at])
-        what = "digest differs from its replicas'" if row in odd else "digest as its replicas'"
-        evidence.append(
-            Citation(
-                "signal", f"rank {history.rank}, step {step}: {what}", history.file, line, rank=history.rank
-            )
-        )
-    return Finding(
-        source="signal",
-        kind=Kind.SILENT_CORRUPTION,
-        confidence=(Confidence.CERTAIN if len(peers) >= 3 else Confidence.LIKELY)
-        if decided
-        else Confidence.POSSIBLE,
-        summary=f"{who(ranks)} {verb(ranks, said, said.replace('holds', 'hold'))} from step {step} on",
-        culprits=ranks if decided else (),
-        suspects=() if decided else ranks,
-        victims=peers,
-        where=Where(step=step),
-        evidence=tuple(evidence),
-        chain=(
-            f"{who(ranks)}: bits that differ from its replicas' in step {step}",
-            "-> checkpoints since then hold what this rank computed, or what it did not",
-        ),
-    )
+def _cite(history: RankHistory, episode: Episode, says: str) -> Citation:
+    # Line 0: the record is known from another file than the one that is named.
+    line = episode.line or None
+    return Citation("signal", f"rank {history.rank}: {says}", history.file, line, rank=history.rank)
