@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from harness.diagnose.signals.history import Save
-from harness.diagnose.signals.steps import Steps
+from harness.diagnose.signals.steps import Steps, change_point
 from harness.diagnose.signals.wording import seconds, verb, who
 from harness.model.diagnosis import Citation, Where
 from harness.model.finding import Finding
@@ -131,10 +131,9 @@ def _writers(saves: Mapping[int, tuple[Save, ...]], factor: float) -> tuple[int,
 
 
 def _since(saves: Mapping[int, tuple[Save, ...]], limit: float) -> int:
-    """The first save from which on all are slow."""
+    """The step of the first save from which on they are slow, some noise aside."""
     steps = next(iter(saves.values()))
-    slow = [save.step for save in steps if save.duration_s > limit]
-    return slow[0] if slow else steps[-1].step
+    return steps[change_point(np.array([save.duration_s for save in steps]), limit)].step
 
 
 def _cite(steps: Steps, rank: int, saves: tuple[Save, ...]) -> Citation:
