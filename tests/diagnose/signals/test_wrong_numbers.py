@@ -1,5 +1,6 @@
 """Digests, places in the data and values that are not finite: who is named, and above all who is not."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -222,3 +223,87 @@ def test_a_loss_that_healed_long_ago_is_the_past(tmp_path: Path) -> None:
             record["loss"] = "NaN"
 
     assert found(Job(change=spoil), tmp_path).kind is Kind.HEALTHY
+
+
+def placed(position: Callable[[int, int], float]) -> Change:
+    """Records that hold a place in the data of rank and step."""
+
+    def place(rank: int, step: int, record: Record) -> None:
+        record["consumed_samples"] = position(rank, step)
+
+    return place
+
+
+USUAL_PLACES = {
+    "one shard is shorter": lambda r, s: (s % (198 if r == 2 else 205) + 1) * 16,
+    "two shards are shorter": lambda r, s: (s % (150 + r * 20) + 1) * 16,
+    "a record of zero": lambda r, s: 0 if (r, s) == (5, 100) else (s + 1) * 16,
+    "a record of -1": lambda r, s: -1 if (r, s) == (5, 100) else (s + 1) * 16,
+    "a huge record": lambda r, s: 10**9 if (r, s) == (5, 100) else (s + 1) * 16,
+    "a huge first record": lambda r, s: 10**9 if (r, s) == (5, 0) else (s + 1) * 16,
+    "a last record of zero": lambda r, s: 0 if (r, s) == (5, 199) else (s + 1) * 16,
+    "a record of two steps ago": lambda r, s: (s + 1 - 2 * ((r, s) == (5, 100))) * 16,
+}
+
+
+@pytest.mark.parametrize("name", USUAL_PLACES)
+def test_places_that_fall_in_healthy_jobs(name: str, tmp_path: Path) -> None:
+    """An epoch begins at the beginning, and a record that the next one contradicts is a bad record."""
+    diagnosis = found(Job(change=placed(USUAL_PLACES[name])), tmp_path)
+
+    assert diagnosis.kind is Kind.HEALTHY, diagnosis.summary
+
+
+def test_a_fall_into_the_midst_that_lasts_is_found(tmp_path: Path) -> None:
+    """One rank goes back by sixty steps and goes on from there."""
+    job = Job(change=placed(lambda r, s: (s + 1 - 60 * (r == 5 and s >= 150)) * 16))
+
+    diagnosis = found(job, tmp_path)
+
+    assert (diagnosis.kind, diagnosis.culprits, diagnosis.where.step) == (Kind.DATA_CORRUPT, (5,), 150)
+
+
+def resumed(first: Job, second: Job, folder: Path) -> Diagnosis:
+    """The diagnosis of two starts of a job."""
+    first.write(folder)
+    place = folder / "attempt_1"
+    place.mkdir()
+    for rank, records in second.records().items():
+        (place / f"rank_{rank}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    return diagnose(folder).diagnosis
+
+
+@pytest.mark.parametrize("ranks", [(4, 16), (8, 24), (8, 6)])
+def test_a_job_of_another_size_counts_anew(ranks: tuple[int, int], tmp_path: Path) -> None:
+    """Ranks that were not there before did not go on where they were, and shares of the data change."""
+    anew = placed(lambda r, s: (s - 79) * 16)
+    second = Job(ranks=ranks[1], first=80, steps=60, change=anew, seed=1)
+
+    assert resumed(Job(ranks=ranks[0], steps=100), second, tmp_path).culprits == ()
+
+
+@pytest.mark.parametrize("value", [0, -1, 10**9])
+@pytest.mark.parametrize("step", [80, 99])
+def test_one_bad_record_at_a_resume_is_no_rewind(value: float, step: int, tmp_path: Path) -> None:
+    """The first record of the second start, or the last of the first one."""
+    bad = placed(lambda r, s: value if (r, s) == (5, step) else (s + 1) * 16)
+    begin = 100 if step == 99 else 80
+
+    diagnosis = resumed(
+        Job(steps=begin, change=bad), Job(first=begin, steps=60, change=bad, seed=1), tmp_path
+    )
+
+    assert diagnosis.culprits == (), diagnosis.summary
+
+
+def test_a_place_that_was_not_restored_is_found_though_it_is_the_beginning(tmp_path: Path) -> None:
+    """After a resume nobody's epoch begins, unless everybody's does."""
+    begun = placed(lambda r, s: (s - 14 if r == 5 else s + 1) * 4)
+
+    diagnosis = resumed(
+        Job(steps=20, change=placed(lambda r, s: (s + 1) * 4)),
+        Job(first=15, steps=25, change=begun, seed=1),
+        tmp_path,
+    )
+
+    assert (diagnosis.kind, diagnosis.culprits, diagnosis.where.step) == (Kind.DATA_CORRUPT, (5,), 15)
