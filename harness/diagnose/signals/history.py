@@ -140,10 +140,11 @@ class RankHistory:
 def boil_down(columns: StepColumns) -> RankHistory:
     """Reduce one rank's records to stretches of steps: at least 64 of them, each of at most 32 steps.
 
-    The width is a power of two and stretches begin at its multiples, so that ranks whose runs were not
-    equally long can be laid side by side.
+    Steps that are recorded now and then make wider ones: there are no more stretches than records. The
+    width is a power of two and stretches begin at its multiples, so that ranks whose runs were not equally
+    long can be laid side by side.
     """
-    width = stretch_width(int(columns.step[-1] - columns.step[0]) + 1)
+    width = stretch_width(int(columns.step[-1] - columns.step[0]) + 1, len(columns))
     first = int(columns.step[0]) // width * width
     values = dict(columns.values)
     if "step_time_s" not in values and len(columns) > 1:
@@ -193,9 +194,11 @@ def boil_down(columns: StepColumns) -> RankHistory:
     )
 
 
-def stretch_width(span: int) -> int:
-    """Steps a stretch for a run of `span` steps."""
-    return min(MAX_WIDTH, 1 << max(0, (span // STRETCHES).bit_length() - 1))
+def stretch_width(span: int, records: int) -> int:
+    """Steps a stretch for a run of `span` steps: a power of two, for about as many stretches as records."""
+    dense = min(MAX_WIDTH, 1 << max(0, (span // STRETCHES).bit_length() - 1))
+    wide = -(-span // max(STRETCHES, records))
+    return max(dense, 1 << (wide - 1).bit_length())
 
 
 def _derived(values: Mapping[str, Floats], steps: Ints) -> dict[str, Floats]:
@@ -309,12 +312,20 @@ def _saves(columns: StepColumns) -> tuple[Save, ...]:
 
 
 def _failed(columns: StepColumns) -> tuple[Moment, ...]:
-    """Records in which the count of failed saves is higher than before."""
+    """Records in which the count of failed saves is higher than before.
+
+    A count may be carried over from an earlier start: only where records begin with the run itself was it 0
+    before the first one, and within one step no more than one save fails.
+    """
     totals = columns.values.get("ckpt_failed_total")
     if totals is None:
         return ()
     rows = np.flatnonzero(~np.isnan(totals))
-    grown = np.diff(totals[rows], prepend=0.0)
+    if not len(rows):
+        return ()
+    from_start = columns.attempt == 0 and columns.step[0] <= 1
+    carried = not from_start or (rows[0] == 0 and totals[0] > 1)
+    grown = np.diff(totals[rows], prepend=totals[rows[0]] if carried else 0.0)
     return tuple(_moment(columns, int(i), float(totals[i])) for i in rows[grown > 0])
 
 
