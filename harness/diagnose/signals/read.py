@@ -1,16 +1,16 @@
 """Reading our own step records: JSON lines to columns, whatever state the file is in."""
 
-import gzip
 import io
 import json
 import zlib
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from harness.diagnose.signals.columns import FIELDS, Floats, Ints, StepColumns
+from harness.diagnose.signals.formats.unpack import MAGIC, Gunzip
+from harness.diagnose.signals.starts import near
 
 _WORDS = ("loss", "grad_norm", "param_norm", "max_attn_logit", "loss_scale", "skipped", "lr")
 """Fields that may be the words NaN, Infinity, -Infinity, or a boolean."""
@@ -22,57 +22,72 @@ _SCHEMA: dict[str, type[pl.DataType]] = {
     "digest": pl.String,
     **{name: pl.String if name in _WORDS else pl.Float64 for name in FIELDS},
 }
+_BOOLEANS = {"true": "1", "false": "0"}
 _HEAD_BYTES = 1 << 16
 
+HEAD_LINES = 20
+"""JSON lines among which a step record must be: headers may stand before it."""
 
-def read_columns(path: Path, file: str, attempt: int) -> tuple[list[StepColumns], list[str]]:
-    """One file's records, one value a start of the job: where the steps go back, somebody started again.
+LARGEST_STEP = 2.0**53
+"""Step numbers from here on are not exact as floating point numbers."""
+
+
+def read_columns(path: Path, file: str, attempt: int) -> tuple[StepColumns | None, list[str]]:
+    """One file's records in file order, with complaints; None where it has none.
 
     `file` is how citations name it. Lines that are no record are passed over and counted in a complaint; a
-    torn last line is expected of a rank that was killed, and is no complaint. Of several records of one step
-    in one start the last counts.
+    torn last line is expected of a rank that was killed, and is no complaint. So are records whose step
+    number is far away from all others.
 
     Raises:
         OSError: the file cannot be read.
     """
-    data = _bytes(path)
+    data, torn = _bytes(path)
+    complaints = [f"{file}: {torn}"] if torn else []
     whole = data[: data.rfind(b"\n") + 1]
     frame, lines = _parse(whole)
-    read = frame.select("t", "step", "rank", "digest", *(_number(name) for name in FIELDS))
-    good = (
-        read["step"].is_finite().fill_null(False).to_numpy()
-        & read["t"].is_finite().fill_null(False).to_numpy()
-    )
+    steps, t = (frame.get_column(name).fill_null(np.nan).to_numpy() for name in ("step", "t"))
+    good = np.isfinite(t) & (np.abs(steps) < LARGEST_STEP) & (steps == np.floor(steps))
     # Line by line, lines that are no JSON at all are not among the rows any more.
     lost = int(lines[-1] if len(lines) else 0) - int(good.sum())
     lost -= whole.count(b"\n\n") if lost else 0
-    complaints = [f"{file}: {lost} lines are no step records"] if lost > 0 else []
+    if lost > 0:
+        complaints.append(f"{file}: {lost} lines are no step records")
     if not good.any():
-        return [], complaints
-    kept = read.filter(pl.Series(good))
-    step = kept["step"].to_numpy().astype(np.int64)
+        return None, complaints
+    good[good] = close = near(steps[good].astype(np.int64))
+    if not close.all():
+        complaints.append(
+            f"{file}: {int((~close).sum())} records with step numbers far from all others, left out"
+        )
+    kept = frame if good.all() else frame.filter(pl.Series(good))
     columns = StepColumns(
         rank=_rank(kept, path),
         attempt=attempt,
         file=file,
         format="drill",
-        t=kept["t"].to_numpy(),
-        step=step,
+        t=t[good],
+        step=steps[good].astype(np.int64),
         line=lines[good],
-        values={name: _floats(kept[name]) for name in FIELDS if kept[name].null_count() < len(kept)},
-        digest=_texts(kept["digest"]),
+        values=_values(kept),
+        digest=_texts(kept.get_column("digest")),
     )
-    return _starts(columns), complaints
+    return columns, complaints
 
 
 def is_step_record(head: bytes) -> bool:
-    """Whether a file that begins so holds our step records."""
-    for line in head.splitlines()[:3]:
+    """Whether a file that begins so holds our step records: one of its first lines is one."""
+    looked_at = 0
+    for line in head.splitlines():
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        return isinstance(record, dict) and {"t", "step", "rank"} <= record.keys()
+        if isinstance(record, dict) and {"t", "step", "rank"} <= record.keys():
+            return True
+        looked_at += 1
+        if looked_at == HEAD_LINES:
+            break
     return False
 
 
@@ -86,19 +101,22 @@ def head_of(path: Path) -> bytes:
         return b""
 
 
-def _bytes(path: Path) -> bytes:
-    data = path.read_bytes()
-    if data[:2] != b"\x1f\x8b":
-        return data
-    unpacked = bytearray()
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            while part := file.read(1 << 20):
+def _bytes(path: Path) -> tuple[bytes, str]:
+    """A file's bytes, unpacked if it is gzip as far as that goes, and what is wrong with it, if anything."""
+    with path.open("rb") as file:
+        if file.read(2) != MAGIC[:2]:
+            file.seek(0)
+            return file.read(), ""
+        file.seek(0)
+        packed, unpacked = Gunzip(file), bytearray()
+        try:
+            while part := packed.read(1 << 20):
                 unpacked += part
-    except (OSError, EOFError, zlib.error):
-        # A torn archive: what could be unpacked counts.
-        pass
-    return bytes(unpacked)
+        except EOFError:
+            return bytes(unpacked), "the gzipped file is cut off: read as far as it goes"
+        except zlib.error:
+            return bytes(unpacked), "the gzipped file is damaged: read as far as it goes"
+        return bytes(unpacked), ""
 
 
 def _parse(data: bytes) -> tuple[pl.DataFrame, Ints]:
@@ -135,16 +153,23 @@ def _plain(value: object) -> object:
     return value if isinstance(value, (bool, int, float, str)) else None
 
 
-def _number(name: str) -> pl.Expr:
-    """A numeric field; recorded NaN becomes infinity, so that null alone means absent."""
-    column = pl.col(name)
-    if name in _WORDS:
-        column = column.replace({"true": "1", "false": "0"}).cast(pl.Float64, strict=False)
-    return column.fill_nan(float("inf")).alias(name)
-
-
-def _floats(column: pl.Series) -> Floats:
-    return column.fill_null(float("nan")).to_numpy()
+def _values(frame: pl.DataFrame) -> dict[str, Floats]:
+    """Numeric fields that some record has; recorded NaN is infinity here, so that NaN alone means absent."""
+    found: dict[str, Floats] = {}
+    for name in FIELDS:
+        column = frame.get_column(name)
+        if column.null_count() == len(column):
+            continue
+        if name in _WORDS:
+            column = column.replace(_BOOLEANS).cast(pl.Float64, strict=False)
+        missing = column.is_null().to_numpy() if column.null_count() else None
+        values = np.array(column.to_numpy(), dtype=np.float64)
+        values[np.isnan(values)] = np.inf
+        if missing is not None:
+            values[missing] = np.nan
+        if missing is None or not missing.all():
+            found[name] = values
+    return found
 
 
 def _texts(column: pl.Series) -> np.ndarray[tuple[int], np.dtype[np.str_]] | None:
@@ -154,32 +179,8 @@ def _texts(column: pl.Series) -> np.ndarray[tuple[int], np.dtype[np.str_]] | Non
 
 
 def _rank(frame: pl.DataFrame, path: Path) -> int:
-    ranks = frame["rank"].drop_nulls()
+    ranks = frame.get_column("rank").drop_nulls()
     if len(ranks) and 0 <= ranks[-1] < 1 << 31:
         return int(ranks[-1])
     digits = "".join(c for c in path.name.partition(".")[0].rpartition("_")[2] if c.isdigit())
     return int(digits) if digits else 0
-
-
-def _starts(columns: StepColumns) -> list[StepColumns]:
-    """Cut where the steps go back; drop all but the last record of a repeated step."""
-    step = columns.step
-    cuts = [0, *(np.flatnonzero(np.diff(step) < 0) + 1).tolist(), len(step)]
-    found = []
-    for number, (begin, end) in enumerate(pairwise(cuts)):
-        rows = np.arange(begin, end)
-        rows = rows[np.append(np.diff(step[begin:end]) != 0, True)]
-        found.append(
-            StepColumns(
-                rank=columns.rank,
-                attempt=columns.attempt + number,
-                file=columns.file,
-                format=columns.format,
-                t=columns.t[rows],
-                step=step[rows],
-                line=columns.line[rows],
-                values={name: values[rows] for name, values in columns.values.items()},
-                digest=columns.digest[rows] if columns.digest is not None else None,
-            )
-        )
-    return found
