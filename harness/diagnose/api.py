@@ -120,7 +120,7 @@ def _diagnosis(finding: Finding, gathered: Gathered) -> Diagnosis:
         chain=finding.chain,
         timeline=_timeline(gathered),
         next_steps=_next_steps(finding, gathered),
-        recommendations=recommendations(finding.kind, finding.where),
+        recommendations=recommendations(finding.kind, finding.where, gathered.on_cpus),
         key_files=_key_files(finding, gathered),
         missing_evidence=_missing(gathered),
     )
@@ -192,7 +192,8 @@ def _next_steps(finding: Finding, gathered: Gathered) -> tuple[str, ...]:
     if finding.kind is Kind.HEALTHY:
         return ()
     if finding.source == "signal" and finding.kind in GOES_ON:
-        return next_steps(finding.kind, finding.culprits, where)
+        accused = finding.culprits or finding.suspects
+        return next_steps(finding.kind, accused, where, gathered.on_cpus)
     if finding.kind is Kind.COLLECTIVE_SKIPPED and where.expected and where.expected.site:
         return (f"# read {where.expected.site}: which rank-dependent condition leaves that call out?",)
     found = next(iter(where.found.values()), None)

@@ -29,27 +29,30 @@ _HARDWARE = {
     Kind.STRAGGLER: "clock, temperature, throttle reasons and link errors of that rank's card",
     Kind.SILENT_CORRUPTION: "take that card out of the job and test its memory",
 }
+_HOST_HARDWARE = {Kind.SILENT_CORRUPTION: "take that host out of the job and test its memory"}
 
 
-def recommendations(kind: Kind, where: Where) -> tuple[Recommendation, ...]:
-    """What to change. Source: the four suspects of a slow job, and the runbook, in the first seed."""
+def recommendations(kind: Kind, where: Where, on_cpus: bool = False) -> tuple[Recommendation, ...]:
+    """What to change; no cards where it runs `on_cpus`. Source: suspects and runbook of the first seed."""
     found = [Recommendation("training", do) for do in _TRAINING.get(kind, ())]
     if kind in _STORAGE:
         found.append(Recommendation("storage", _STORAGE[kind]))
-    if kind is Kind.STRAGGLER and where.site == "host":
+    if kind is Kind.STRAGGLER and (on_cpus or where.site == "host"):
         found.append(
             Recommendation("scheduler", "bind ranks to cores of their own, and look who else runs there")
         )
+    elif kind in _HARDWARE and on_cpus:
+        found.append(Recommendation("hardware", _HOST_HARDWARE[kind]))
     elif kind in _HARDWARE:
         found.append(Recommendation("hardware", _HARDWARE[kind]))
     return tuple(found)
 
 
-def next_steps(kind: Kind, culprits: tuple[int, ...], where: Where) -> tuple[str, ...]:
-    """Commands that can be pasted, for kinds under which a job runs on."""
-    rank = culprits[0] if culprits else None
+def next_steps(kind: Kind, ranks: tuple[int, ...], where: Where, on_cpus: bool) -> tuple[str, ...]:
+    """Commands that can be pasted, for kinds under which a job runs on; `ranks` are accused or suspected."""
+    rank = ranks[0] if ranks else None
     of = f"   # rank {rank}" if rank is not None else "   # a few ranks"
-    if kind is Kind.STRAGGLER and where.site == "host":
+    if kind is Kind.STRAGGLER and (on_cpus or where.site == "host"):
         return (f"top -H -p PID{of}", f"py-spy dump --nonblocking --pid PID{of}")
     if kind is Kind.STRAGGLER:
         return (

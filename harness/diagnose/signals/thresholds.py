@@ -42,7 +42,7 @@ class Thresholds:
         """These thresholds with some of them set, each given as ``name=value``.
 
         Raises:
-            UsageError: there is no such threshold, or the value is no positive number.
+            UsageError: there is no such threshold, or the value is no number above 0.
         """
         values: dict[str, float] = {}
         for setting in settings:
@@ -55,7 +55,8 @@ class Thresholds:
             except ValueError:
                 value = math.nan
             if not (math.isfinite(value) and value > 0):
-                raise UsageError(f"--threshold {setting}: a positive number is allowed ({kind.__name__})")
+                wanted = "a whole number" if kind is int else "a number"
+                raise UsageError(f"--threshold {setting}: {wanted} above 0 is needed")
             values[name] = value
         return dataclasses.replace(self, **values)  # type: ignore[arg-type]
 

@@ -511,5 +511,5 @@ def test_every_threshold_can_be_set(tmp_path: Path) -> None:
     assert diagnose(tmp_path, limits=patient).diagnosis.culprits == ()
     with pytest.raises(UsageError, match="there are: window_steps"):
         DEFAULTS.with_values(["stragler=2"])
-    with pytest.raises(UsageError, match="a positive number"):
+    with pytest.raises(UsageError, match="a whole number above 0"):
         DEFAULTS.with_values(["window_steps=many"])
