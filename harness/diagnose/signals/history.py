@@ -154,20 +154,8 @@ def boil_down(columns: StepColumns) -> RankHistory:
         values["step_time_s"] = np.where(gaps > 0, gaps, np.nan)
     values |= {**_derived(values, columns.step), ENDS: columns.t}
     cell = (columns.step - first) // width
-    frame = pl.DataFrame(
-        {"cell": cell, "line": columns.line, **{k: v for k, v in values.items() if not k.startswith("ckpt_")}}
-    ).fill_nan(None)
-    medians = (
-        frame.group_by("cell")
-        .agg(
-            pl.col("line").min(),
-            pl.exclude("cell", "line").median(),
-            *((pl.col(OWN).max().alias(LONGEST_OWN),) if OWN in values else ()),
-        )
-        .sort("cell")
-    )
+    places, lines, medians = _medians(values, columns.line, cell)
     count = int(cell.max()) + 1
-    places = medians["cell"].to_numpy()
     return RankHistory(
         rank=columns.rank,
         attempt=columns.attempt,
@@ -178,12 +166,8 @@ def boil_down(columns: StepColumns) -> RankHistory:
         steps=columns.step[[0, -1]],
         records=len(columns),
         ended=float(columns.t[-1]),
-        cells={
-            name: _spread(medians[name].fill_null(np.nan).to_numpy(), places, count)
-            for name in medians.columns
-            if name not in ("cell", "line") and medians[name].null_count() < len(medians)
-        },
-        lines=_spread(medians["line"].to_numpy(), places, count, 0).astype(np.int64),
+        cells={name: _spread(own, places, count) for name, own in medians.items() if not np.isnan(own).all()},
+        lines=_spread(lines, places, count, 0).astype(np.int64),
         not_finite={name: found for name in CHECKED if (found := _not_finite(columns, name))},
         rhythms={name: rhythm for name in CHECKED if (rhythm := _rhythm(columns, name))},
         saves=_saves(columns),
@@ -192,6 +176,27 @@ def boil_down(columns: StepColumns) -> RankHistory:
         positions=_positions(columns),
         clock_jumps=_jumps(columns),
     )
+
+
+def _medians(values: Mapping[str, Floats], line: Ints, cell: Ints) -> tuple[Ints, Ints, Mapping[str, Floats]]:
+    """The stretches that have records, the first line of each, and medians of what was recorded in them."""
+    shown = {name: own for name, own in values.items() if not name.startswith("ckpt_")}
+    if (np.diff(cell) > 0).all():
+        # One record a stretch is its own median.
+        return cell, line, {**shown, **({LONGEST_OWN: shown[OWN]} if OWN in shown else {})}
+    frame = (
+        pl.DataFrame({"cell": cell, "line": line, **shown})
+        .fill_nan(None)
+        .group_by("cell")
+        .agg(
+            pl.col("line").min(),
+            pl.exclude("cell", "line").median().fill_null(np.nan),
+            *((pl.col(OWN).max().fill_null(np.nan).alias(LONGEST_OWN),) if OWN in shown else ()),
+        )
+        .sort("cell")
+    )
+    places, lines, *medians = frame.get_columns()
+    return places.to_numpy(), lines.to_numpy(), {own.name: own.to_numpy() for own in medians}
 
 
 def stretch_width(span: int, records: int) -> int:

@@ -46,7 +46,7 @@ def read_columns(path: Path, file: str, attempt: int) -> tuple[StepColumns | Non
     complaints = [f"{file}: {torn}"] if torn else []
     whole = data[: data.rfind(b"\n") + 1]
     frame, lines = _parse(whole)
-    steps, t = (frame.get_column(name).fill_null(np.nan).to_numpy() for name in ("step", "t"))
+    steps, t = (frame.get_column(name).to_numpy() for name in ("step", "t"))
     good = np.isfinite(t) & (np.abs(steps) < LARGEST_STEP) & (steps == np.floor(steps))
     # Line by line, lines that are no JSON at all are not among the rows any more.
     lost = int(lines[-1] if len(lines) else 0) - int(good.sum())
@@ -161,7 +161,9 @@ def _values(frame: pl.DataFrame) -> dict[str, Floats]:
         if column.null_count() == len(column):
             continue
         if name in _WORDS:
-            column = column.replace(_BOOLEANS).cast(pl.Float64, strict=False)
+            numbers = column.cast(pl.Float64, strict=False)
+            words = numbers.null_count() > column.null_count()
+            column = column.replace(_BOOLEANS).cast(pl.Float64, strict=False) if words else numbers
         missing = column.is_null().to_numpy() if column.null_count() else None
         values = np.array(column.to_numpy(), dtype=np.float64)
         values[np.isnan(values)] = np.inf
@@ -175,11 +177,13 @@ def _values(frame: pl.DataFrame) -> dict[str, Floats]:
 def _texts(column: pl.Series) -> np.ndarray[tuple[int], np.dtype[np.str_]] | None:
     if column.null_count() == len(column):
         return None
-    return np.asarray(column.fill_null("").to_numpy(), dtype=np.str_)
+    whole = column.fill_null("") if column.null_count() else column
+    return np.asarray(whole.to_numpy(), dtype=np.str_)
 
 
 def _rank(frame: pl.DataFrame, path: Path) -> int:
-    ranks = frame.get_column("rank").drop_nulls()
+    ranks = frame.get_column("rank")
+    ranks = ranks.drop_nulls() if ranks.null_count() else ranks
     if len(ranks) and 0 <= ranks[-1] < 1 << 31:
         return int(ranks[-1])
     digits = "".join(c for c in path.name.partition(".")[0].rpartition("_")[2] if c.isdigit())

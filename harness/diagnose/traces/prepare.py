@@ -56,10 +56,7 @@ def reduce_recording(recording: Recording, name: str) -> Prepared:
         raise NotATrace(f"cut off before its kernels ({recording.broken})")
     steps, said = choose_steps(recording)
     if not len(steps):
-        why = (
-            f"cut off within its first steps ({recording.broken})" if recording.broken else "nothing computes"
-        )
-        raise NotATrace(why)
+        raise NotATrace(_nothing(recording))
     if recording.broken is not None:
         said = (f"breaks off after {recording.events} events ({recording.broken})", *said)
     if recording.header.has_device and not recording.on_device:
@@ -83,6 +80,16 @@ def reduce_recording(recording: Recording, name: str) -> Prepared:
         said=said,
         broken=recording.broken is not None,
     )
+
+
+def _nothing(recording: Recording) -> str:
+    """Why no step of a trace can be used."""
+    if recording.broken:
+        return f"cut off within its first steps ({recording.broken})"
+    if recording.impossible_steps:
+        return f"all its {recording.impossible_steps} steps end when they begin, or before"
+    left = f": {recording.skipped} events that make no sense are left out" if recording.skipped else ""
+    return f"nothing computes{left}"
 
 
 def _training_thread(recording: Recording) -> int:

@@ -44,7 +44,11 @@ class Recorder:
             handler = self.handlers.get(event.get("cat"))
             if handler is not None:
                 begin = round(event["ts"] * 1000)
-                handler(event, begin, begin + round(event.get("dur", 0) * 1000))
+                lasts = round(event.get("dur", 0) * 1000)
+                if lasts < 0:
+                    self._to.impossible_steps += _is_step(event)
+                    raise ValueError("it ends before it begins")
+                handler(event, begin, begin + lasts)
         elif event.get("name") == "[memory]":
             self._memory(event)
 
@@ -71,6 +75,9 @@ class Recorder:
     def _annotation(self, event: Event, begin: int, end: int) -> None:
         name, to = event["name"], self._to
         if name.startswith(_STEP):
+            if end == begin:
+                to.impossible_steps += 1
+                raise ValueError("a step that takes no time")
             number = int(name.removeprefix(_STEP))
             to.steps.add(begin, end, to.threads.number(event["tid"]), number)
         elif names.is_loader(name):
@@ -82,7 +89,7 @@ class Recorder:
             to.recomputed.add(begin, end, to.threads.number(event["tid"]))
 
     def _kernel(self, event: Event, begin: int, end: int) -> None:
-        self._device()
+        self._device(begin, end)
         name = event["name"]
         args = event.get("args") or {}
         if "Collective name" in args or names.is_collective_kernel(name):
@@ -91,7 +98,7 @@ class Recorder:
             self._compute(name, args, begin, end)
 
     def _copy(self, event: Event, begin: int, end: int) -> None:
-        self._device()
+        self._device(begin, end)
         self._compute(event["name"], event.get("args") or {}, begin, end)
 
     def _compute(self, name: str, args: Event, begin: int, end: int) -> None:
@@ -129,9 +136,15 @@ class Recorder:
             device = self._to.threads.number(("device", args.get("Device Id")))
             self._to.reserved.add(round(event["ts"] * 1000), int(args["Total Reserved"]), 0, device)
 
-    def _device(self) -> None:
+    def _device(self, begin: int, end: int) -> None:
         """From the first kernel on, the CPU's operations do not matter."""
         if not self._to.on_device:
             self._to.on_device = True
             self._to.ops.clear()
             self._to.collectives.clear()
+        if end == begin:
+            raise ValueError("work of a device that takes no time")
+
+
+def _is_step(event: Event) -> bool:
+    return str(event.get("name")).startswith(_STEP)

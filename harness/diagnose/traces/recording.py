@@ -39,7 +39,8 @@ class Recording:
       label the device.
     - `logging`: Python frames that write.
 
-    `broken` says why the file could not be read to its end, `skipped` how many events made no sense.
+    `broken` says why the file could not be read to its end, `skipped` how many events made no sense;
+    `impossible_steps` of these are steps that end when they begin, or before.
     """
 
     header: Header
@@ -64,4 +65,5 @@ class Recording:
     on_device: bool = False
     events: int = 0
     skipped: int = 0
+    impossible_steps: int = 0
     broken: str | None = None

@@ -17,6 +17,9 @@ def choose_steps(recording: Recording) -> tuple[Columns, tuple[str, ...]]:
     """
     marked = recording.steps.columns()
     busy = (recording.kernels if recording.on_device else recording.ops).columns()
+    if (recording.impossible_steps and not len(marked)) or (recording.skipped and not len(busy)):
+        # Of a trace whose times cannot be, what is left is no measurement.
+        return marked.where(np.zeros(len(marked), np.bool_)), ()
     if not len(marked):
         return _whole(busy), ("no ProfilerStep in it (profiler.step() was never called): taken as one step",)
     steps = marked.where(np.argsort(marked.begin, kind="stable"))

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.diagnose.comparing import compare
 from harness.diagnose.traces.find import find_traces, rank_from_name
 from harness.diagnose.traces.header import NotATrace
 from harness.diagnose.traces.prepare import prepare
 from harness.diagnose.traces.read import read_trace
+from harness.model.errors import PrerequisiteError
 from tests.diagnose.traces.generate import Work, generated, write
 
 STEPS = 6
@@ -165,6 +167,7 @@ MEASURE = """
 import sys
 from pathlib import Path
 from harness.diagnose.traces.read import read_trace
+from harness.model.errors import PrerequisiteError
 small, large = map(Path, sys.argv[1:])
 read_trace(small)
 def peak():
@@ -189,3 +192,45 @@ def test_memory_does_not_follow_the_file(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
     assert float(done.stdout) < 0.25
+
+
+def spoilt(path: Path, name: str, duration: float) -> int:
+    """Give all events whose name begins so another duration, in microseconds; how many there are."""
+    document = json.loads(path.read_bytes())
+    events = [e for e in document["traceEvents"] if e["name"].startswith(name) and "dur" in e]
+    for event in events:
+        event["dur"] = duration
+    path.write_text(json.dumps(document))
+    return len(events)
+
+
+@pytest.mark.parametrize("duration", [0.0, -1.0])
+def test_kernels_that_take_no_time_are_left_out(whole: Path, duration: float) -> None:
+    """They are counted among the senseless ones, and the others are used."""
+    count = spoilt(whole, "Memcpy", duration)
+
+    trace = prepare(find_traces([whole])[0])
+
+    assert any(words.startswith(f"{count} of ") for words in trace.said)
+    assert "Memcpy DtoD (Device -> Device)" not in trace.work.by_name
+
+
+@pytest.mark.parametrize("duration", [0.0, -1.0])
+def test_steps_that_take_no_time_are_no_steps(whole: Path, duration: float) -> None:
+    """A trace whose steps all end before they begin is none, rather than one of -1 us a step."""
+    spoilt(whole, "ProfilerStep", duration)
+
+    with pytest.raises(NotATrace, match=f"all its {STEPS} steps end when they begin"):
+        prepare(find_traces([whole])[0])
+
+
+@pytest.mark.parametrize("duration", [0.0, -1.0])
+def test_a_side_with_impossible_times_only_is_refused(whole: Path, tmp_path: Path, duration: float) -> None:
+    """Nothing is left to compare: that is an error with its reason, not a comparison."""
+    bad = tmp_path / "bad" / "rank3_trace.json"
+    bad.parent.mkdir()
+    bad.write_bytes(whole.read_bytes())
+    spoilt(bad, "", duration)
+
+    with pytest.raises(PrerequisiteError, match=r"rank3_trace\.json: "):
+        compare([bad], whole)
