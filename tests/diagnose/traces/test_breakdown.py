@@ -1,6 +1,7 @@
 """Every moment of a step belongs to exactly one bucket."""
 
 import dataclasses
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
