@@ -167,7 +167,7 @@ def boil_down(columns: StepColumns) -> RankHistory:
         records=len(columns),
         ended=float(columns.t[-1]),
         cells={name: _spread(own, places, count) for name, own in medians.items() if not np.isnan(own).all()},
-        lines=_spread(lines, places, count, 0).astype(np.int64),
+        lines=_spread(lines.astype(np.float64), places, count, 0).astype(np.int64),
         not_finite={name: found for name in CHECKED if (found := _not_finite(columns, name))},
         rhythms={name: rhythm for name in CHECKED if (rhythm := _rhythm(columns, name))},
         saves=_saves(columns),
