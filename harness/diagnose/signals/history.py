@@ -350,7 +350,8 @@ def _positions(columns: StepColumns) -> Positions | None:
     if not len(rows):
         return None
     step, line, at = columns.step[rows], columns.line[rows], samples[rows]
-    pace = np.diff(at) / np.diff(step)
+    with np.errstate(over="ignore"):
+        pace = np.diff(at) / np.diff(step)
     keep = np.ones(len(rows), dtype=bool)
     if len(rows) > 2:
         keep[1:-1] = ~np.isclose(pace[1:], pace[:-1], rtol=1e-9)

@@ -92,12 +92,15 @@ def agreed(files: Sequence[Cuts]) -> tuple[int, ...]:
 def split(columns: StepColumns, cuts: Cuts, resumed: Sequence[int]) -> list[tuple[int, StepColumns]]:
     """The records of each start, numbered from 0, in the order of their steps.
 
-    Only cuts at which the job `resumed` count. Of several records of one step in one start the last counts.
+    Only cuts at which the job `resumed` count. Of several records of one step in one start the last counts,
+    but for what goes back and never gets to where the file was: it is no part of the run.
     """
     begins = [(0, 0), *_matched(cuts, resumed), (0, len(columns))]
     found = []
     for (number, begin), (_, end) in pairwise(begins):
-        rows = _in_order(columns.step, begin, end, cuts.aside)
+        rows = _in_order(
+            columns.step, begin, end, (*cuts.aside, *_never_back(columns.step, cuts, begin, end))
+        )
         found.append((number, columns if len(rows) == len(columns) and _rises(rows) else _of(columns, rows)))
     return found
 
@@ -163,6 +166,12 @@ def _in_order(step: Ints, begin: int, end: int, aside: Iterable[tuple[int, int]]
     ordered: Ints = rows[np.lexsort((own, step[rows]))]
     kept: Ints = ordered[np.append(np.diff(step[ordered]) != 0, True)]
     return kept
+
+
+def _never_back(step: Ints, cuts: Cuts, begin: int, end: int) -> list[tuple[int, int]]:
+    """Rows of a start from a cut inside it on that do not get beyond the step before that cut."""
+    inside = [row for row in cuts.rows if begin < row < end]
+    return [(row, end) for row in inside if step[row:end].max() <= step[begin:row].max()][:1]
 
 
 def _rises(rows: Ints) -> bool:

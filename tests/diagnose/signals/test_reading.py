@@ -161,6 +161,16 @@ def test_an_evaluation_in_the_same_file_is_no_restart(length: int, first: int, t
     assert diagnosis.job.last_step == first + 199
 
 
+def test_what_one_rank_logs_after_training_is_no_part_of_it(tmp_path: Path) -> None:
+    """Its last evaluation logs steps from 0 on: what training recorded in those steps counts."""
+    records = Job(extra=DRAGS).records()
+    records[0] += [{**records[0][-1], "step": step} for step in range(5)]
+
+    diagnosis = diagnose(write(records, tmp_path)).diagnosis
+
+    assert (diagnosis.kind, diagnosis.culprits) == (Kind.STRAGGLER, (5,))
+
+
 def _evaluation(row: Record, length: int) -> list[Record]:
     due = int(row["step"]) % 20 == 19
     return [{**row, "step": s, "step_time_s": 0.03, "comm_wait_s": 0.0} for s in range(length)] if due else []
