@@ -202,6 +202,10 @@ def _death(exit_: RankExit, gathered: Gathered, beside: tuple[RankExit, ...] = (
             if (found := exception_of(e, gathered))
         )
         summary += when
+    # Nobody of a job that is killed as a whole is the cause: a node, a pod or an operator is.
+    everybody = len(ranks) == gathered.world_size > 1
+    if everybody:
+        summary = f"all {len(ranks)} ranks are gone at once, {exit_text(exit_)}: killed from outside"
     silent_abort = exit_.signal == "SIGABRT"
     starved = out_of_memory(exit_, gathered)
     if starved:
@@ -214,9 +218,9 @@ def _death(exit_: RankExit, gathered: Gathered, beside: tuple[RankExit, ...] = (
         kind=Kind.HOST_OOM if starved else Kind.SOFTWARE_ERROR if raised else Kind.RANK_EXITED,
         confidence=Confidence.POSSIBLE if silent_abort else Confidence.CERTAIN,
         summary=summary,
-        culprits=() if silent_abort else ranks,
-        suspects=ranks if silent_abort else (),
-        victims=others,
+        culprits=() if silent_abort or everybody else ranks,
+        suspects=ranks if silent_abort and not everybody else (),
+        victims=ranks if everybody else others,
         where=Where(
             how=how,
             signal=exit_.signal,
@@ -231,7 +235,9 @@ def _death(exit_: RankExit, gathered: Gathered, beside: tuple[RankExit, ...] = (
                 else ()
             ),
         ),
-        chain=(summary, f"-> ranks {format_ranks(others)} lose {'it' if len(ranks) == 1 else 'them'}"),
+        chain=(summary,)
+        if everybody
+        else (summary, f"-> ranks {format_ranks(others)} lose {'it' if len(ranks) == 1 else 'them'}"),
     )
 
 
