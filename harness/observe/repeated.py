@@ -1,7 +1,6 @@
 """Sampling the main threads of a job that runs, again and again and gently: where do ranks spend time?"""
 
 import os
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ from harness.bundle.writer import BundleWriter
 from harness.model.ranks import format_ranks
 from harness.observe.processes import state_of
 from harness.observe.stack_files import voluntary_switches, write_stack
-from harness.observe.stacks import SAMPLE_TIMEOUT_S, ProcessSample, find_py_spy
+from harness.observe.stacks import ProcessSample, dump_threads
 
 SAMPLES = 10
 OVER_S = 5.0
@@ -116,25 +115,5 @@ class RepeatedSampling:
 def _main_thread(pid: int) -> tuple[ProcessSample, dict[int, int]]:
     """One process without its children, and how often its main thread has slept."""
     state, switches = state_of(pid), voluntary_switches((pid,))
-    threads, error = _py_spy(pid)
+    threads, error = dump_threads(pid)
     return ProcessSample(pid, "rank", state, threads, error), switches
-
-
-def _py_spy(pid: int) -> tuple[str | None, str | None]:
-    """py-spy's JSON, or why there is none."""
-    py_spy = find_py_spy()
-    if py_spy is None:
-        return None, "py-spy is not installed: pip install py-spy"
-    command = (py_spy, "dump", "--json", "--nonblocking", "--pid", str(pid))
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=SAMPLE_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"py-spy took longer than {SAMPLE_TIMEOUT_S:g} s"
-    except OSError as error:
-        return None, f"{py_spy}: {error.strerror}"
-    if done.returncode == 0:
-        return done.stdout, None
-    said = [line.strip() for line in done.stderr.splitlines() if line.startswith(("Error", "Reason"))]
-    return None, f"py-spy: {'; '.join(said) or f'exit code {done.returncode}'}"

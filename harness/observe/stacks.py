@@ -54,6 +54,11 @@ def sample_ranks(pids: Mapping[int, int]) -> dict[int, tuple[ProcessSample, ...]
     return samples
 
 
+def dump_threads(pid: int) -> tuple[str | None, str | None]:
+    """py-spy's JSON of one process's threads, or why there is none. Non-blocking, within SAMPLE_TIMEOUT_S."""
+    return _finish(_start(find_py_spy(), pid), time.monotonic() + SAMPLE_TIMEOUT_S)
+
+
 def _start(py_spy: str | None, pid: int) -> "subprocess.Popen[str] | str":
     if py_spy is None:
         return "py-spy is not installed: pip install py-spy"

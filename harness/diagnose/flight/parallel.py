@@ -1,11 +1,9 @@
 """Loading many dumps on all cores. The answer does not depend on how many."""
 
-import gc
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -15,6 +13,7 @@ from harness.diagnose.flight.intern import Interner
 from harness.diagnose.flight.load import NotADump, load_dump
 from harness.diagnose.flight.sources import DumpSource
 from harness.diagnose.flight.table import MAX_RANK, RankTable, build_table, stated_members
+from harness.diagnose.garbage import no_garbage_collection
 
 PARALLEL_FROM_BYTES = 8 << 20
 """Below this much, starting processes costs more than it saves."""
@@ -85,7 +84,7 @@ def _load_chunk(bounds: tuple[int, int]) -> Loaded:
 
 def _load(sources: Sequence[DumpSource], on_progress: OnProgress) -> Loaded:
     loaded = Loaded()
-    with _no_garbage_collection():
+    with no_garbage_collection():
         for number, source in enumerate(sources):
             on_progress(number, len(sources))
             try:
@@ -144,15 +143,3 @@ def _one_a_rank(tables: Sequence[RankTable], complaints: list[str]) -> list[Rank
 
 def _age(table: RankTable) -> tuple[int, float]:
     return int(table.created_ns.max(initial=0)), table.written_s or 0.0
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Millions of small objects without cycles: collecting them costs half of the load."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

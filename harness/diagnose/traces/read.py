@@ -1,13 +1,11 @@
 """Reading one trace in a stream, however large, compressed or cut short."""
 
-import gc
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import ijson  # type: ignore[import-untyped]
 
+from harness.diagnose.garbage import no_garbage_collection
 from harness.diagnose.traces.find import open_trace
 from harness.diagnose.traces.header import NotATrace, read_header, reason
 from harness.diagnose.traces.recorder import Recorder
@@ -25,7 +23,7 @@ def read_trace(path: Path) -> Recording:
     """
     header = read_header(path)
     recording = Recording(header)
-    with _no_garbage_collection():
+    with no_garbage_collection():
         _fill(path, recording, fast=True)
         if recording.broken is not None and "integer overflow" in recording.broken:
             # ijson's fast numbers hold 63 bits; ids of 64 bits need its slow ones.
@@ -51,15 +49,3 @@ def _fill(path: Path, recording: Recording, fast: bool) -> None:
         recording.broken = reason(error)
     except (EOFError, zlib.error, OSError) as error:
         recording.broken = str(error)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Events live for a moment and have no cycles: looking for some costs a tenth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
