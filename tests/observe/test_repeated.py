@@ -108,7 +108,7 @@ def test_what_cannot_be_sampled(
 
 def test_without_py_spy(pids: dict[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where py-spy is not installed, the remedy is said."""
-    monkeypatch.setattr("harness.observe.repeated.find_py_spy", lambda: None)
+    monkeypatch.setattr("harness.observe.stacks.find_py_spy", lambda: None)
     bundle = writer(tmp_path / "bundle")
     sampling = RepeatedSampling(bundle.layout, 0, pids, samples=1, over_s=0.0)
 
