@@ -105,8 +105,13 @@ GOES_ON = frozenset(
 """Kinds under which a job runs on: nothing stalls or exits that a clock could notice."""
 
 
+_STRAGGLERS = {"throttle": Category.GPU, "link": Category.NETWORK}
+
+
 def category_of(kind: Kind, site: str | None = None) -> Category:
     """The category of a kind where no further cause is known; `site` is ``where.site``."""
     if kind is Kind.RANK_STALLED and site == "dataloader":
         return Category.DATA_LOADING_STALL
+    if kind is Kind.STRAGGLER and site in _STRAGGLERS:
+        return _STRAGGLERS[site]
     return _CATEGORIES.get(kind, Category.SOFTWARE)

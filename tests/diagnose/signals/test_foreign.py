@@ -106,7 +106,7 @@ def test_megatrons_straggler_reports_name_a_suspect(tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path).diagnosis
 
     assert (diagnosis.kind, diagnosis.culprits, diagnosis.suspects) == (Kind.STRAGGLER, (), (30,))
-    assert diagnosis.where.site == "throttle"
+    assert (diagnosis.where.site, diagnosis.category.value) == ("throttle", "gpu")
 
 
 def test_a_rank_that_is_last_now_and_then_is_no_suspect(tmp_path: Path) -> None:
