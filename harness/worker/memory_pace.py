@@ -13,6 +13,7 @@ class Pace:
 
     def __init__(self, share: float) -> None:
         self._share = share
+        self._before = math.inf
         self.begin = math.inf
         self.end = -math.inf
 
@@ -25,6 +26,8 @@ class Pace:
 
     def took(self, t: float, seconds: float) -> None:
         """The reading ended at `t` and took `seconds`."""
-        period = 2.0 ** math.ceil(math.log2(max(seconds, 1e-6) / self._share))
+        # One slow reading may have lost its core meanwhile; two in a row are slow.
+        cost, self._before = min(seconds, self._before), seconds
+        period = 2.0 ** math.ceil(math.log2(max(cost, 1e-6) / self._share))
         self.begin = t // period * period
         self.end = self.begin + period

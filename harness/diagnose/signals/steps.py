@@ -173,9 +173,13 @@ def _median(values: Floats, axis: int) -> Floats:
 
 
 def rising(values: Floats, windows: int = 10) -> float:
-    """In what share of `windows` equal parts, but the first, the median is above that of the part before."""
+    """In what share of `windows` equal parts, but the first, the median is above that of the part before.
+
+    Of few values fewer parts, of two values each; 0 where there are not enough for LEAST_STRETCHES of them.
+    """
     known = values[~np.isnan(values)]
-    if len(known) < 2 * windows:
+    windows = min(windows, len(known) // 2)
+    if windows < LEAST_STRETCHES:
         return 0.0
     medians = np.array([np.median(part) for part in np.array_split(known, windows)])
     return float((np.diff(medians) > 0).mean())
