@@ -202,12 +202,10 @@ def _death(exit_: RankExit, gathered: Gathered, beside: tuple[RankExit, ...] = (
             if (found := exception_of(e, gathered))
         )
         summary += when
-    # Nobody of a job that is killed as a whole is the cause: a node, a pod or an operator is.
-    everybody = len(ranks) == gathered.world_size > 1
-    if everybody:
-        summary = f"all {len(ranks)} ranks are gone at once, {exit_text(exit_)}: killed from outside"
     silent_abort = exit_.signal == "SIGABRT"
     starved = out_of_memory(exit_, gathered)
+    if len(ranks) == gathered.world_size > 1 and not starved:
+        return _killed_as_a_whole(exit_, ranks, gathered)
     if starved:
         ranks, others = (exit_.rank,), tuple(r for r in range(gathered.world_size) if r != exit_.rank)
         who = f"rank {exit_.rank}"
@@ -218,9 +216,9 @@ def _death(exit_: RankExit, gathered: Gathered, beside: tuple[RankExit, ...] = (
         kind=Kind.HOST_OOM if starved else Kind.SOFTWARE_ERROR if raised else Kind.RANK_EXITED,
         confidence=Confidence.POSSIBLE if silent_abort else Confidence.CERTAIN,
         summary=summary,
-        culprits=() if silent_abort or everybody else ranks,
-        suspects=ranks if silent_abort and not everybody else (),
-        victims=ranks if everybody else others,
+        culprits=() if silent_abort else ranks,
+        suspects=ranks if silent_abort else (),
+        victims=others,
         where=Where(
             how=how,
             signal=exit_.signal,
@@ -235,9 +233,24 @@ def _death(exit_: RankExit, gathered: Gathered, beside: tuple[RankExit, ...] = (
                 else ()
             ),
         ),
-        chain=(summary,)
-        if everybody
-        else (summary, f"-> ranks {format_ranks(others)} lose {'it' if len(ranks) == 1 else 'them'}"),
+        chain=(summary, f"-> ranks {format_ranks(others)} lose {'it' if len(ranks) == 1 else 'them'}"),
+    )
+
+
+def _killed_as_a_whole(exit_: RankExit, ranks: tuple[int, ...], gathered: Gathered) -> Finding:
+    """Nobody of a job whose ranks all end at once is the cause: a node, a pod or an operator is."""
+    ended = exit_text(exit_)
+    summary = f"all {len(ranks)} ranks are gone at once, {ended}: killed from outside"
+    says = f"ranks {format_ranks(ranks)} ended first: {ended}"
+    return Finding(
+        source="launcher",
+        kind=Kind.RANK_EXITED,
+        confidence=Confidence.POSSIBLE if exit_.signal == "SIGABRT" else Confidence.CERTAIN,
+        summary=summary,
+        victims=ranks,
+        where=Where(how="signal", signal=exit_.signal, step=step_of(exit_.rank, gathered)),
+        evidence=(Citation("launcher", says, "launcher.json", rank=exit_.rank),),
+        chain=(summary,),
     )
 
 

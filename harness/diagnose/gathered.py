@@ -80,6 +80,11 @@ class Gathered:
         return ours or bool(self.progress)
 
     @property
+    def only_records(self) -> bool:
+        """Whether there are step records at most: no bundle, no launcher, no dump that would say more."""
+        return self.exits is None and self.manifest is None and not self.flight.evidence.tables
+
+    @property
     def empty(self) -> bool:
         """Nothing at all was readable."""
         return not (

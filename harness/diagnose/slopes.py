@@ -55,7 +55,7 @@ def slope(gathered: Gathered) -> Finding | None:
 
 def stopped_alone(gathered: Gathered) -> Finding | None:
     """Step records and nothing else: ranks that made no step any more outweigh what grew before."""
-    if gathered.exits is not None or gathered.manifest is not None or gathered.flight.evidence.tables:
+    if not gathered.only_records:
         return None
     return behind(gathered.signals.steps)
 
@@ -88,7 +88,7 @@ def dragging_by_stacks(gathered: Gathered) -> Finding | None:
 
 def records_alone(gathered: Gathered) -> Finding | None:
     """Step records and nothing else that speaks: who is behind, or whether the job may hang."""
-    if gathered.exits is not None or gathered.manifest is not None or gathered.flight.evidence.tables:
+    if not gathered.only_records:
         return None
     return left_open(gathered.foreign.open_spans) or standing(gathered.signals.steps, time.time())
 

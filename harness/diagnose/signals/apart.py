@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.diagnose.signals.columns import Floats
-from harness.diagnose.signals.side import GREW, WAIT, Side, middle
+from harness.diagnose.signals.medians import middle
+from harness.diagnose.signals.side import GREW, WAIT, Side
 
 SPREADS = 3.0
 """Less than so many robust standard deviations of the old run's own stretches is noise."""

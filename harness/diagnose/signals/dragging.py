@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.diagnose.signals.columns import Floats, Ints
 from harness.diagnose.signals.history import OWN
+from harness.diagnose.signals.medians import deviation, middle
 from harness.diagnose.signals.steps import Both, Steps, change_point
 
 LEAST_RANKS = 3
@@ -106,16 +107,14 @@ def _late(steps: Steps) -> Mapping[int, float]:
 def _noise(steps: Steps) -> float:
     """Standard error of a rank's median own time in the present window, seconds: of the median rank.
 
-    Source: 1.4826 x the median deviation is a normal standard deviation; a median's error is 1.25 of a
-    mean's.
+    Source: a median's error is 1.25 of a mean's.
     """
     assert steps.windows is not None
     now = steps.matrix(OWN)[:, steps.windows[1].cells]
     known = now[:, ~np.isnan(now).any(axis=0)]
     if known.shape[1] < 2:
         return 0.0
-    deviation = 1.4826 * np.median(np.abs(known - np.median(known, axis=1, keepdims=True)), axis=1)
-    return float(1.25 * np.median(deviation) / np.sqrt(known.shape[1]))
+    return float(1.25 * np.median(deviation(known)) / np.sqrt(known.shape[1]))
 
 
 def _others_before(steps: Steps, rank: int, change: int, limit: float) -> bool:
@@ -149,5 +148,4 @@ def _parts(steps: Steps, rank: int) -> dict[str, Both]:
 def _typical_parts(steps: Steps) -> dict[str, Both]:
     known = {name: steps.job(name) for name in ("compute_s", "data_wait_s") if steps.has(name)}
     rest = np.array([_parts(steps, rank)["rest"].now for rank in steps.ranks])
-    now = float(np.median(rest[~np.isnan(rest)])) if not np.isnan(rest).all() else float("nan")
-    return {**known, "rest": Both(float("nan"), now)}
+    return {**known, "rest": Both(float("nan"), middle(rest))}

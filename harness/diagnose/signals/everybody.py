@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.diagnose.signals.columns import Floats
 from harness.diagnose.signals.dragging import Dragging
 from harness.diagnose.signals.history import LONGEST_OWN, OWN
+from harness.diagnose.signals.medians import middle
 from harness.diagnose.signals.steps import Steps
 from harness.diagnose.signals.wording import at_first, cite, figures, share, verb, who
 from harness.model.diagnosis import RuledOut, Where
@@ -131,13 +131,8 @@ def _latest_grew_s(steps: Steps) -> float:
     assert steps.windows is not None
     longest = np.nan_to_num(steps.matrix(LONGEST_OWN), nan=-np.inf).max(axis=0)
     late = longest - steps.typical(OWN)
-    early, now = (_median(late[w.cells]) for w in steps.windows)
-    return now - early
-
-
-def _median(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else 0.0
+    early, now = (np.nan_to_num(middle(late[w.cells])) for w in steps.windows)
+    return float(now - early)
 
 
 def slower(steps: Steps, dragging: Sequence[Dragging]) -> Finding | None:

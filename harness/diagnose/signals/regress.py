@@ -19,7 +19,8 @@ from harness.diagnose.signals.apart import (
 )
 from harness.diagnose.signals.checkpoints import NOTICEABLE_S
 from harness.diagnose.signals.history import OUTPUT, OWN
-from harness.diagnose.signals.side import LEAST_SAVES, REST, SAVE, STEP, WAIT, Side, middle, read_side
+from harness.diagnose.signals.medians import middle
+from harness.diagnose.signals.side import LEAST_SAVES, REST, SAVE, STEP, WAIT, Side, read_side
 from harness.diagnose.signals.wording import cite, seconds, share, size, verb, who
 from harness.model.comparison import SAVE_ROW, Bucket, ComparedResult, Comparison, RankBuckets
 from harness.model.diagnosis import Citation, Diagnosis, RuledOut, Where

@@ -3,9 +3,10 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from harness.diagnose.signals.checkpoints import failed_save, slow_save
-from harness.diagnose.signals.dragging import Dragging, dragging
+from harness.diagnose.signals.dragging import dragging
 from harness.diagnose.signals.everybody import all_starved, few_starved, slow_exchange, slower
 from harness.diagnose.signals.formats.foreign import TimerRow
 from harness.diagnose.signals.history import RankHistory
@@ -27,11 +28,10 @@ LAG_STEPS = 10
 
 @dataclass(frozen=True)
 class SignalsResult:
-    """`findings`: the one that explains most comes first. `dragging`: ranks that everybody waits for."""
+    """`findings`: the one that explains most comes first. `missing`: what could not be asked."""
 
     steps: Steps = field(default_factory=lambda: Steps(()))
     findings: tuple[Finding, ...] = ()
-    dragging: tuple[Dragging, ...] = ()
     missing: tuple[str, ...] = ()
 
 
@@ -64,16 +64,14 @@ def analyse_steps(
     # What came first is the cause: a flipped bit may end in NaN, and digests of NaN differ.
     numbers.sort(key=lambda f: (f.where.step or 0, f.kind is not Kind.LOSS_NOT_FINITE))
     certain = [*numbers, rewound(attempts), failed_save(last)]
-    steps = next(
-        (s for n in sorted(attempts, reverse=True) if (s := Steps(attempts[n], limits)).windows), last
-    )
-    slopes, found = _slopes(steps, around) if steps.windows else ([], ())
+    earlier = (Steps(attempts[n], limits) for n in sorted(attempts, reverse=True)[1:])
+    steps = next((s for s in chain((last,), earlier) if s.windows), last)
+    slopes = _slopes(steps, around) if steps.windows else []
     if steps.attempt != last.attempt:
         slopes = [f and _of_an_earlier_start(f, steps.attempt) for f in slopes]
     return SignalsResult(
         steps=last,
         findings=tuple(f for f in (*certain, *slopes, reported) if f),
-        dragging=found,
         missing=_missing(steps, around),
     )
 
@@ -85,7 +83,7 @@ def _of_an_earlier_start(finding: Finding, attempt: int) -> Finding:
     )
 
 
-def _slopes(steps: Steps, around: Circumstances) -> tuple[list[Finding | None], tuple[Dragging, ...]]:
+def _slopes(steps: Steps, around: Circumstances) -> list[Finding | None]:
     """Few ranks or all first. Few: what they do meanwhile. All: data, memory, output, saves, the network."""
     found = dragging(steps)
     few = found if 2 * len(found) < len(steps.ranks) else ()
@@ -99,7 +97,7 @@ def _slopes(steps: Steps, around: Circumstances) -> tuple[list[Finding | None], 
     # On CPUs the network is the same CPUs: that they are busy is no network's fault, nor are slow steps news.
     network = [] if few or around.on_cpus else [slow_exchange(steps, around.world_size)]
     unexplained = [] if around.on_cpus else [slower(steps, found)]
-    return [*explained, drag, *everybody, splits, floods, *rest, *network, *unexplained], few
+    return [*explained, drag, *everybody, splits, floods, *rest, *network, *unexplained]
 
 
 def _missing(steps: Steps, around: Circumstances) -> tuple[str, ...]:

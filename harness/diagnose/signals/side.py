@@ -7,6 +7,7 @@ import numpy as np
 
 from harness.diagnose.signals.columns import Floats
 from harness.diagnose.signals.history import OWN, RankHistory
+from harness.diagnose.signals.medians import deviation, middle
 from harness.diagnose.signals.steps import WARM_UP_STEPS, Steps
 from harness.model.errors import PrerequisiteError
 
@@ -91,12 +92,6 @@ def read_side(name: str, steps: Steps, whole: bool = False) -> Side:
     return Side(name, steps, cells, parts, ranks, typical, {p: _deviation(v) for p, v in parts.items()})
 
 
-def middle(values: Floats) -> float:
-    """The median of what is known; NaN where nothing is."""
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else float("nan")
-
-
 def _parts(steps: Steps, cells: slice) -> dict[str, Floats]:
     """Seconds a step by part; the rest is what no other part explains.
 
@@ -115,10 +110,10 @@ def _parts(steps: Steps, cells: slice) -> dict[str, Floats]:
 
 
 def _deviation(values: Floats) -> float:
-    """Robust standard deviation over stretches of the median rank. Source: 1.4826 x median deviation."""
+    """Robust standard deviation over stretches of the median rank, seconds."""
     row = np.array([middle(column) for column in values.T])
     known = row[~np.isnan(row)]
-    return 1.4826 * float(np.median(np.abs(known - np.median(known)))) if len(known) > 2 else 0.0
+    return float(deviation(known)) if len(known) > 2 else 0.0
 
 
 def _beyond_warm_up(history: RankHistory) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from harness.diagnose.signals.columns import Floats
 from harness.diagnose.signals.history import RankHistory
+from harness.diagnose.signals.medians import medians
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 
 WARM_UP_STEPS = 3
@@ -60,6 +61,7 @@ class Steps:
         self.first = self._begin * self.width
         self.last = int(np.median([h.steps[-1] for h in self.histories])) if self.histories else 0
         self._matrices: dict[str, Floats] = {}
+        self._both: dict[str, Mapping[int, Both]] = {}
         self.windows = self._windows()
 
     @property
@@ -89,19 +91,22 @@ class Steps:
 
     def typical(self, field: str) -> Floats:
         """The median rank's value of a field in each stretch; NaN where no rank has one."""
-        return _median(self.matrix(field), axis=0)
+        return medians(self.matrix(field), axis=0)
 
     def both(self, field: str) -> Mapping[int, Both]:
         """Each rank's median in the early window and now. Needs windows."""
         assert self.windows is not None
-        early, now = (_median(self.matrix(field)[:, w.cells], axis=1) for w in self.windows)
-        return {r: Both(float(a), float(b)) for r, a, b in zip(self.ranks, early, now, strict=True)}
+        if field not in self._both:
+            early, now = (medians(self.matrix(field)[:, w.cells], axis=1) for w in self.windows)
+            pairs = zip(early.tolist(), now.tolist(), strict=True)
+            self._both[field] = {r: Both(a, b) for r, (a, b) in zip(self.ranks, pairs, strict=True)}
+        return self._both[field]
 
     def job(self, field: str) -> Both:
         """The median over ranks of their medians, early and now."""
         found = list(self.both(field).values())
         sides = np.array([(b.early, b.now) for b in found])
-        early, now = _median(sides, axis=0).tolist()
+        early, now = medians(sides, axis=0).tolist()
         return Both(early, now)
 
     def line_of(self, rank: int, window: Window) -> int | None:
@@ -123,7 +128,7 @@ class Steps:
         lead = (history.first - self.first) // history.width
         padded = np.concatenate([np.full(lead, np.nan), values])
         padded = np.concatenate([padded, np.full(-len(padded) % times, np.nan)])
-        return padded if times == 1 else _median(padded.reshape(-1, times), axis=1)
+        return padded if times == 1 else medians(padded.reshape(-1, times), axis=1)
 
     def _windows(self) -> tuple[Window, Window] | None:
         """The early window and the present one; None where the run is too short to compare."""
@@ -164,14 +169,6 @@ def change_point(values: Floats, limit: float) -> int:
     return int(places[min(change, len(places) - 1)])
 
 
-def _median(values: Floats, axis: int) -> Floats:
-    """The median of what is there; NaN where nothing is."""
-    nothing = np.isnan(values).all(axis=axis)
-    filled = np.where(np.expand_dims(nothing, axis), 0.0, values)
-    out: Floats = np.where(nothing, np.nan, np.nanmedian(filled, axis=axis))
-    return out
-
-
 def rising(values: Floats, windows: int = 10) -> float:
     """In what share of `windows` equal parts, but the first, the median is above that of the part before.
 
@@ -181,5 +178,5 @@ def rising(values: Floats, windows: int = 10) -> float:
     windows = min(windows, len(known) // 2)
     if windows < LEAST_STRETCHES:
         return 0.0
-    medians = np.array([np.median(part) for part in np.array_split(known, windows)])
-    return float((np.diff(medians) > 0).mean())
+    parts = np.array([np.median(part) for part in np.array_split(known, windows)])
+    return float((np.diff(parts) > 0).mean())

@@ -13,13 +13,13 @@ PREEMPTED = 3.0
 
 
 def straggler(steps: Steps, found: tuple[Dragging, ...], alike: bool) -> Finding | None:
-    """What the few ranks that drag are convicted or suspected of; None if there are none, or half of all.
+    """What the few ranks that drag are convicted or suspected of; None if there are none.
 
     Convicted is one rank that grew against its own past, while nobody was as late before. `alike`: all ranks
     are known to have the same part in the job; several ranks that grew together may otherwise be a stage, or
     the experts, that the model made slower.
     """
-    if not found or 2 * len(found) >= len(steps.ranks):
+    if not found:
         return None
     worst = max(found, key=lambda d: d.excess_s)
     grew = all(d.grew and not d.wanders for d in found)

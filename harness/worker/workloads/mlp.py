@@ -17,13 +17,14 @@ import torch._dynamo  # DDP imports it when it is made; a launcher that forks ra
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Subset
 
 from harness.worker.digests import digest
 from harness.worker.session import Session
 from harness.worker.workloads.checkpoints import Checkpoints
 from harness.worker.workloads.options import SHARES, Options
 from harness.worker.workloads.phases import Phases
+from harness.worker.workloads.samples import MadeUp
 
 WIDTH, LAYERS, BATCH = 32, 2, 4
 EVALUATION_STEPS = 5
@@ -33,18 +34,10 @@ FIRST_STEP = 5.0
 """The first step is so much longer, as compilation and warm-up make it."""
 
 
-class Samples(Dataset[torch.Tensor]):
-    """Made-up features: sample i of a rank is always the same. Shape [WIDTH], float32."""
+class Samples(MadeUp):
+    """Made-up features. Shape [WIDTH], float32."""
 
-    def __init__(self, rank: int, count: int) -> None:
-        self._rank = rank
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        seed = torch.Generator().manual_seed(1_000_003 * self._rank + index)
+    def made(self, seed: torch.Generator) -> torch.Tensor:
         return torch.randn(WIDTH, generator=seed)
 
 

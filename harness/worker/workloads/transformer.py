@@ -15,26 +15,19 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from harness.worker.session import Session
 from harness.worker.workloads.options import Options
+from harness.worker.workloads.samples import MadeUp
 
 VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH, BATCH = 64, 32, 2, 2, 16, 2
 
 
-class Tokens(Dataset[torch.Tensor]):
-    """Made-up sentences: sample i of a rank is always the same. Shape [LENGTH], int64."""
+class Tokens(MadeUp):
+    """Made-up sentences. Shape [LENGTH], int64."""
 
-    def __init__(self, rank: int, count: int) -> None:
-        self._rank = rank
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        seed = torch.Generator().manual_seed(1_000_003 * self._rank + index)
+    def made(self, seed: torch.Generator) -> torch.Tensor:
         return torch.randint(VOCABULARY, (LENGTH,), generator=seed)
 
 
