@@ -130,3 +130,20 @@ def test_whatever_is_lost_no_innocent_is_convicted(name: str, loss: str, tmp_pat
 def test_two_losses_at_once(name: str, pair: tuple[str, str], tmp_path: Path) -> None:
     """Nor do two kinds of evidence that are gone."""
     assert_no_innocent(name, pair, tmp_path)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_job_that_is_killed_as_a_whole(known: bool, tmp_path: Path) -> None:
+    """All ranks end at once: nobody is the cause, unless the kernel says whose memory it was."""
+    bundle = unpacked("repeated", tmp_path)
+    shutil.rmtree(bundle / "signals")
+    exits = json.loads((bundle / "launcher.json").read_text())["attempts"][0]["exits"]
+    pid = next(e["pid"] for e in exits if e["rank"] == 3)
+    if known:
+        line = f"[12345.678] Memory cgroup out of memory: Killed process {pid} (python) total-vm:1kB\n"
+        (bundle / "kernel.log").write_text(line)
+
+    found = diagnose(bundle).diagnosis
+
+    expected = ("host_oom", (3,)) if known else ("rank_exited", ())
+    assert (found.kind.value, found.culprits, found.suspects) == (*expected, ())
