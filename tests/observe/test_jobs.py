@@ -17,10 +17,13 @@ READY = "print('ready', flush=True)"
 SLEEP = f"import time; {READY}; time.sleep(60)"
 AGENT = f"""
 import os, subprocess, sys, time
-code = "import time; time.sleep(60)"
+code = "import time; print(flush=True); time.sleep(60)"
+children = []
 for one in os.environ["CHILDREN"].split(";"):
     own = dict(os.environ, **dict(v.split("=") for v in one.split(",")))
-    subprocess.Popen([sys.executable, "-c", code], env=own)
+    children.append(subprocess.Popen([sys.executable, "-c", code], env=own, stdout=subprocess.PIPE))
+    # The environment of a process that was only just executed may still read as empty.
+    children[-1].stdout.readline()
 {READY}
 time.sleep(60)
 """
