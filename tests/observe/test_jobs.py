@@ -21,7 +21,8 @@ code = "import time; print(flush=True); time.sleep(60)"
 children = []
 for one in os.environ["CHILDREN"].split(";"):
     own = dict(os.environ, **dict(v.split("=") for v in one.split(",")))
-    children.append(subprocess.Popen([sys.executable, "-c", code, sys.argv[1]], env=own, stdout=subprocess.PIPE))
+    command = [sys.executable, "-c", code, sys.argv[1]]
+    children.append(subprocess.Popen(command, env=own, stdout=subprocess.PIPE))
     # The environment of a process that was only just executed may still read as empty.
     children[-1].stdout.readline()
 {READY}
