@@ -53,11 +53,11 @@ def diagnosis_markdown(diagnosis: Diagnosis) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def prose(text: str) -> str:
+def prose(text: str, in_table: bool = False) -> str:
     """One line of text as Markdown that shows it as it is; words that would become links stand in code."""
     plain = _one_line(text)
     start = "\\" if _BLOCK_START.match(plain) else ""
-    words = [code(word) if _LINKED.search(word) else _escaped(word) for word in plain.split(" ")]
+    words = [code(word, in_table) if _LINKED.search(word) else _escaped(word) for word in plain.split(" ")]
     if start and words[0][:1].isdigit():
         return re.sub(r"^(\d+)", r"\1\\", " ".join(words), count=1)
     return ("" if words[0].startswith("`") else start) + " ".join(words)
@@ -201,7 +201,7 @@ def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
         (
             _utc(entry.at),
             "" if entry.rank is None else str(entry.rank),
-            prose(entry.what),
+            prose(entry.what, in_table=True),
             _place(entry.file, entry.line, in_table=True),
         )
         for entry in timeline
@@ -290,13 +290,13 @@ def _states(diagnosis: Diagnosis) -> list[str]:
 
     rows = [
         (
-            prose(state.ranks),
-            prose(state.group or ""),
+            prose(state.ranks, in_table=True),
+            prose(state.group or "", in_table=True),
             "" if state.enqueued is None else str(state.enqueued),
             "" if state.completed is None else str(state.completed),
             {True: "yes", False: "no", None: ""}[state.alive],
-            prose(state.exit or ""),
-            prose(state.watchdog),
+            prose(state.exit or "", in_table=True),
+            prose(state.watchdog, in_table=True),
         )
         for state in sorted(states, key=outlying)
     ]

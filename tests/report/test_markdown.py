@@ -31,6 +31,8 @@ HOSTILE = [
     "`",
     "``` ` ```",
     "`|`",
+    "http://evil.example/|x",
+    "@\\| b",
     "<img src=x onerror=alert(1)>",
     "<!-- gone -->",
     "[click](http://evil.example/x)",
@@ -340,7 +342,7 @@ def test_ordinary_words_stay_readable(text: str) -> None:
 def test_prose_shows_what_was_said(text: str) -> None:
     """A paragraph of one line, which reads as the text does; wherever it stands."""
     for before, after in (("", ""), ("- ", ""), ("| a |\n|---|\n| ", " |")):
-        tokens = parsed(f"{before}{prose(text)}{after}")
+        tokens = parsed(f"{before}{prose(text, in_table=after != '')}{after}")
 
         types = {token.type for token in flat(tokens)}
         assert not types & {
@@ -354,7 +356,9 @@ def test_prose_shows_what_was_said(text: str) -> None:
         }
         assert not types & {"blockquote_open", "heading_open", "em_open", "s_open", "ordered_list_open"}
         inlines = [shown(token) for token in tokens if token.type == "inline"]
-        assert plain(inlines[-1] if inlines else "") == plain(text)
+        seen = plain(inlines[-1] if inlines else "")
+        # In a table's code a space keeps a backslash and a pipe apart.
+        assert seen.replace("\\ |", "\\|") == plain(text).replace("\\ |", "\\|")
 
 
 @given(hostile)
