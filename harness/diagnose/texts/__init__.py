@@ -1,0 +1,1 @@
+"""Text files of a job, found and run over once."""

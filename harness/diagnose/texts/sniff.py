@@ -1,0 +1,80 @@
+"""What a file is by its first bytes."""
+
+import codecs
+import json
+import re
+
+HEAD_BYTES = 64 << 10
+
+SPANS = "spans"
+TEXT = "text"
+ELSE = "else"
+"""Evidence that others read, or none at all: dumps, our own records, documents, markup."""
+
+BINARY = "binary"
+EMPTY = "empty"
+
+_MARKUP = re.compile(rb"<(?:!doctype|html|svg|\?xml)", re.IGNORECASE)
+_OURS = frozenset(("t", "step", "rank"))
+_SPAN_KEY = "log_type_name"
+_SPOKEN = ("log", "message", "msg", "MESSAGE", "textPayload")
+"""Under one of these, container runtimes, journald and log exports keep the line that a program wrote."""
+
+_PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_BINARIES = (b"\x7fELF", b"\x89PNG", b"\x89HDF", b"\xff\xd8\xff", b"%PDF-", b"PAR1", b"SQLite format 3\0")
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1b\0")) + b"\x7f"
+_MIN_BYTES = 4 << 10
+"""A shorter file may hold any bytes: it costs nothing to read."""
+
+
+def sniff(head: bytes) -> str:
+    """Of some first bytes: SPANS for torchtitan's JSON lines, TEXT for any log, ELSE, BINARY or EMPTY.
+
+    Zeros before the text are a hole that a truncated log was left with, and say nothing.
+    """
+    if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        head = head.decode("utf-16", errors="replace").encode()
+    elif head.startswith(_PICKLES):
+        return ELSE
+    elif head.startswith(_BINARIES):
+        return BINARY
+    else:
+        if not head:
+            return EMPTY
+        head = head.lstrip(b"\0")
+        controls = len(head) - len(head.translate(None, _CONTROLS)) if len(head) > _MIN_BYTES else 0
+        if not head or head.count(0) * 10 > len(head) or controls * 100 > len(head) * 8:
+            return BINARY
+    lines = [line.strip() for line in head.removeprefix(codecs.BOM_UTF8).splitlines()]
+    first = [line for line in lines if line][:20]
+    if not first:
+        return EMPTY
+    if _MARKUP.match(first[0]):
+        return ELSE
+    objects = [line for line in first if line.startswith(b"{")]
+    if len(objects) * 2 <= len(first):
+        return ELSE if first[0] == b"{" else TEXT
+    return _of_objects(objects)
+
+
+def _of_objects(objects: list[bytes]) -> str:
+    spoken = False
+    for line in objects:
+        value = _object(line)
+        keys = (
+            value.keys() if value is not None else {_SPAN_KEY} if b'"log_type_name"' in line else set[str]()
+        )
+        if keys >= _OURS:
+            return ELSE
+        if _SPAN_KEY in keys:
+            return SPANS
+        spoken |= value is not None and any(isinstance(value.get(key), str) for key in _SPOKEN)
+    return TEXT if spoken else ELSE
+
+
+def _object(line: bytes) -> dict[str, object] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
