@@ -28,8 +28,9 @@ SAMPLE_LINES = 50
 _HERE = {HEAD: 1, TAIL: 2, SAMPLE: 4}
 _FIRST_BIT = 3
 _FLAGS = hyperscan.HS_FLAG_MULTILINE
-_SMALL_BYTES = 16 << 10
-"""Below this, counting line ends with `bytes.count` is faster."""
+_LINE_END = ord("\n")
+
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -91,42 +92,46 @@ class Lines:
     def __iter__(self) -> Iterator[Line]:
         number = 1
         for block, last in _with_last(self._blocks):
-            head = max(HEAD_LINES + 1 - number, 0)
-            marks = _marks(block, head, last=last)
             hits = self._compiled.scan(memoryview(block.data)[: block.end])
-            _add_hits(marks, block, hits)
-            yield from self._of_block(number, block, marks, hits)
-            number += _line_ends(block.data, 0, block.end)
+            ends = _line_ends(block)
+            marks = _marks(len(ends), HEAD_LINES + 1 - number, last=last)
+            _add_hits(marks, ends, hits)
+            yield from self._of_block(number, block, ends, marks, hits)
+            # The last line of a block may go on in the next one.
+            number += len(ends) - (block.data[block.end - 1] != _LINE_END)
 
     def _of_block(
-        self, number: int, block: Block, marks: dict[int, int], hits: Sequence[int]
+        self, number: int, block: Block, ends: Ints, marks: dict[int, int], hits: Sequence[int]
     ) -> Iterator[Line]:
-        data, limit = block.data, block.end
-        starts = sorted(marks)
-        index = position = 0
+        """`ends`: where lines end. `marks`: of each wanted line its bits, by index, as everything here."""
+        data, last = block.data, len(ends) - 1
+        wanted = sorted(marks)
+        places = np.array(wanted, np.int64)
+        stops = ends[places].tolist()
+        starts = (np.where(places > 0, ends[places - 1] + 1, 0)).tolist()
+        at, following = 0, -1
         while True:
             if self.follow:
-                if position >= limit:
+                following += 1
+                if following > last:
                     return
-                start = position
-            elif index < len(starts):
-                start = starts[index]
+                index, stop = following, int(ends[following])
+                start = int(ends[index - 1]) + 1 if index else 0
+                if at < len(wanted) and wanted[at] == index:
+                    at += 1
+            elif at < len(wanted):
+                index, start, stop = wanted[at], starts[at], stops[at]
+                following = index
+                at += 1
             else:
                 return
-            number += _line_ends(data, position, start)
-            end = data.find(b"\n", start, limit)
-            whole, end = (True, end) if end >= 0 else (block.whole, limit)
-            raw = data[start:end].rstrip(b"\r")
-            mask = 0
-            if index < len(starts) and starts[index] == start:
-                mask = marks[start]
-                index += 1
+            whole = block.whole or index < last
+            raw = data[start:stop].rstrip(b"\r")
+            mask = marks.get(index, 0)
             if b"\r" in raw:
-                yield from self._parts(number, raw, start, mask, hits, whole=whole)
+                yield from self._parts(number + index, raw, start, mask, hits, whole=whole)
             else:
-                yield line_of(number, raw, self._compiled.tags(mask), whole=whole)
-            position = end + 1
-            number += 1
+                yield line_of(number + index, raw, self._compiled.tags(mask), whole=whole)
 
     def _parts(
         self, number: int, raw: bytes, start: int, mask: int, hits: Sequence[int], *, whole: bool
@@ -217,43 +222,32 @@ def _with_last(blocks: Iterable[Block]) -> Iterator[tuple[Block, bool]]:
         yield held, True
 
 
-def _marks(block: Block, head: int, *, last: bool) -> dict[int, int]:
-    """Where lines begin that are wanted for where they stand: start -> bits."""
-    data, limit = block.data, block.end
-    marks: dict[int, int] = {}
-    start = 0
-    for index in range(max(SAMPLE_LINES, head)):
-        if start >= limit:
-            break
-        marks[start] = (_HERE[SAMPLE] if index < SAMPLE_LINES else 0) | (_HERE[HEAD] if index < head else 0)
-        start = data.find(b"\n", start, limit) + 1 or limit
-    end = limit
-    for _ in range(TAIL_LINES if last else 0):
-        if end <= 0:
-            break
-        end = data.rfind(b"\n", 0, end - 1) + 1
-        marks[end] = marks.get(end, 0) | _HERE[TAIL]
+def _line_ends(block: Block) -> Ints:
+    """Where the lines of a block end; the last one where the block does, if it has no end there."""
+    data = np.frombuffer(block.data, np.uint8, block.end)
+    ends = np.flatnonzero(data == _LINE_END)
+    return ends if data[-1] == _LINE_END else np.append(ends, block.end)
+
+
+def _marks(count: int, head: int, *, last: bool) -> dict[int, int]:
+    """Lines that are wanted for where they stand, by index, each with its bits."""
+    marks = dict.fromkeys(range(min(SAMPLE_LINES, count)), _HERE[SAMPLE])
+    for index in range(min(head, count)):
+        marks[index] = marks.get(index, 0) | _HERE[HEAD]
+    for index in range(max(count - TAIL_LINES, 0), count) if last else ():
+        marks[index] = marks.get(index, 0) | _HERE[TAIL]
     return marks
 
 
-def _add_hits(marks: dict[int, int], block: Block, hits: Iterable[int]) -> None:
-    data, limit = block.data, block.end
-    start, end = 0, -1
-    for hit in hits:
-        at = (hit >> _ID_BITS) - 1
-        if at > end:
-            start = data.rfind(b"\n", max(end, 0), at) + 1
-            end = data.find(b"\n", at, limit)
-            end = limit if end < 0 else end
-        marks[start] = marks.get(start, 0) | 1 << (hit & _ID_MASK)
+def _add_hits(marks: dict[int, int], ends: Ints, hits: Sequence[int]) -> None:
+    if not hits:
+        return
+    found = np.array(hits, np.int64)
+    lines = np.searchsorted(ends, (found >> _ID_BITS) - 1).tolist()
+    for index, hit in zip(lines, hits, strict=True):
+        marks[index] = marks.get(index, 0) | 1 << (hit & _ID_MASK)
 
 
 def _within(hits: Sequence[int], start: int, end: int) -> Sequence[int]:
     """The hits that end in a part of a block."""
     return hits[bisect_left(hits, start + 1 << _ID_BITS) : bisect_left(hits, end + 2 << _ID_BITS)]
-
-
-def _line_ends(data: bytes, begin: int, end: int) -> int:
-    if end - begin < _SMALL_BYTES:
-        return data.count(b"\n", begin, end)
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8, end - begin, begin) == ord("\n")))
