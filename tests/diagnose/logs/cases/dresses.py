@@ -7,6 +7,7 @@ _ALL = (
     Dress("nodes", layout="nodes", prefix="default", framework="megatron"),
     Dress("label", layout="one", prefix="label", launcher="srun", framework="nemo"),
     Dress("ray", layout="one", prefix="ray", launcher="ray", framework="plain"),
+    Dress("ray_colour", layout="one", prefix="ray", launcher="ray", framework="plain", colour="esc"),
     Dress("pdsh", layout="one", prefix="pdsh", launcher="deepspeed", era="mid", framework="deepspeed"),
     Dress("cloud", layout="one", prefix="cloud", framework="lightning", stamp=True),
     Dress("colour", layout="nodes", framework="nemo", colour="esc", reverse_names=True),

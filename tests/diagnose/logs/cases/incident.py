@@ -126,6 +126,18 @@ class Incident:
             "UserWarning: Using a non-full backward hook when the forward contains multiple autograd Nodes",
         )
 
+    def restart(self, t: float) -> None:
+        """The agents start all ranks anew, under new process ids."""
+        for node in range(self.nodes):
+            self.agent(
+                t - 1,
+                node,
+                "[default] Worker group FAILED. 3/3 attempts left;  will restart worker group",
+                "I",
+            )
+        self.attempt += 1
+        self.start(t)
+
     def steps(self, t0: float, t1: float, first: int = 1, every: float = 10.0) -> int:
         """Step lines of the framework from t0 to t1; returns the last step."""
         step, t = first, t0

@@ -42,15 +42,14 @@ def agent_line(incident: "Incident", t: float, level: str, text: str) -> list[st
         ("Traceback", "====", "torch.distributed.elastic.multiprocessing.errors", "run_id", "  ")
     ):
         return [text]
+    module = "agent/server/api.py:906" if text.startswith("[default]") else "multiprocessing/api.py:900"
     if incident.dress.era == "new":
-        return [
-            f"{level}{clock.glog_python(t)} 3999 torch/distributed/elastic/multiprocessing/api.py:900] {text}"
-        ]
-    if incident.dress.era == "mid":
-        word = {"W": "WARNING", "E": "ERROR", "I": "INFO"}[level]
-        return [f"[{clock.python(t)}] torch.distributed.elastic.multiprocessing.api: [{word}] {text}"]
+        return [f"{level}{clock.glog_python(t)} 3999 torch/distributed/elastic/{module}] {text}"]
     word = {"W": "WARNING", "E": "ERROR", "I": "INFO"}[level]
-    return [f"{word}:torch.distributed.elastic.multiprocessing.api:{text}"]
+    logger = f"torch.distributed.elastic.{module.partition('.py')[0].replace('/', '.')}"
+    if incident.dress.era == "mid":
+        return [f"[{clock.python(t)}] {logger}: [{word}] {text}"]
+    return [f"{word}:{logger}:{text}"]
 
 
 def banner(incident: "Incident", t: float) -> None:

@@ -62,6 +62,7 @@ class Expect:
     or_kinds: tuple[str, ...] = ()
     site: str | None = None
     how: str | None = None
+    signal: str | None = None
     hosts: tuple[str, ...] = ()
     missing: str | None = None
     in_chain: str | None = None
