@@ -1,0 +1,227 @@
+"""What lines at the beginning of a log state about its job: one pattern a wording."""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One wording. `needle` stands in every line that `pattern` fits, in lower case: it is cheap to look for.
+
+    The value is the pattern's first group. Lines that fit `unless` speak of something else.
+    """
+
+    key: str
+    needle: str
+    pattern: re.Pattern[str]
+    unless: re.Pattern[str] | None = None
+
+
+def _rule(key: str, needle: str, pattern: str, unless: str | None = None) -> Rule:
+    never = re.compile(unless, re.IGNORECASE) if unless else None
+    return Rule(key, needle, re.compile(pattern, re.IGNORECASE), never)
+
+
+_NUMBER = r"(\d{1,7})(?!\w|[.:]\d)"
+_IS = r"['\"]?\s{0,16}[=:]?\s{0,3}"
+_DOTS = r"\s{0,3}\.{3,80}\s{0,3}"
+_FLAG = r"(?:=|\s{1,3})"
+
+_OTHER_WORLDS = (
+    r"checkpoint|\bsaved\b|reshard|vllm|sglang|distributed_init_method|store_based_barrier_key:(?!1\b)"
+)
+"""A world that was, an inference engine's own, a later group's."""
+_WORLD = (
+    r"(?<![\w\-.])(?<!parallel )(?<!parallel-)(?<!local )(?<!group )(?<!role )(?<!data )(?<!model )"
+    r"(?<!dp )(?<!tp )(?<!pp )(?<!ep )(?<!cp )(?<!node )(?<!replica )(?<!shard )world[ _]size"
+)
+
+WORLD_RULES = (
+    _rule("world", "using world size", rf"using world size{_IS}{_NUMBER}"),
+    _rule("world", "starting with", rf"distributed processes registered\. Starting with {_NUMBER} processes"),
+    _rule("world", "member", r"GLOBAL_RANK: \d{1,7}, MEMBER: \d{1,7}/(\d{1,7})\b"),
+    _rule("world", "dist_world_size", rf"\bdist_world_size={_NUMBER}"),
+    _rule("world", "global_world_size", r"\bglobal_world_sizes?=\[?(\d{1,7})(?![\w.])"),
+    # DeepSpeed prints its data-parallel size under this name.
+    _rule("world", "world_size", rf"(?<![\w\-])world_size{_DOTS}{_NUMBER}", r"config\.py:\d+:print"),
+    _rule("world.generic", "world", rf"{_WORLD}{_IS}\(?{_NUMBER}", _OTHER_WORLDS),
+    _rule("world.tasks", "slurm_ntasks", rf"\bSLURM_NTASKS{_IS}{_NUMBER}"),
+    _rule("nodes", "nnodes", rf"--nnodes{_FLAG}{_NUMBER}"),
+    _rule("nodes", "nnodes", rf"(?<![\w\-])nnodes{_IS}{_NUMBER}"),
+    _rule("nodes", "slurm_nnodes", rf"\bSLURM_NNODES{_IS}{_NUMBER}"),
+    _rule("nodes", "slurm_job_num_nodes", rf"\bSLURM_JOB_NUM_NODES{_IS}{_NUMBER}"),
+    _rule("nodes", "num_nodes", rf"(?<![\w\-])(?:trainer\.)?num_nodes{_IS}{_NUMBER}"),
+    _rule("nodes", "group_world_size", rf"(?<![\w\-])group_world_size={_NUMBER}"),
+    _rule("nodes.min", "min_nodes", rf"(?<![\w\-])min_nodes{_IS}{_NUMBER}"),
+    _rule("nodes.max", "max_nodes", rf"(?<![\w\-])max_nodes{_IS}{_NUMBER}"),
+    _rule("per_node", "nproc", rf"--nproc[-_]per[-_]node{_FLAG}{_NUMBER}"),
+    _rule("per_node", "nproc", rf"(?<![\w\-])nproc_per_node{_IS}{_NUMBER}"),
+    _rule("per_node", "num_local_procs", rf"\bnum_local_procs={_NUMBER}"),
+    _rule("per_node", "local_world_size", rf"\bLOCAL_WORLD_SIZE{_IS}{_NUMBER}"),
+    _rule("per_node", "slurm_ntasks_per_node", rf"\bSLURM_NTASKS_PER_NODE{_IS}{_NUMBER}"),
+)
+
+
+def _layout(axis: str, names: str) -> Rule:
+    name = rf"(?:(?<![\w\-])|--){names}[-_ ](?:size|degree)"
+    return _rule(axis, "parallel", rf"{name}(?:{_DOTS}|{_IS}){_NUMBER}", r"vllm|sglang|LLM engine")
+
+
+LAYOUT_RULES = (
+    _layout("tensor", r"tensor[-_](?:model[-_])?parallel"),
+    _layout("pipeline", r"pipeline[-_](?:model[-_])?parallel"),
+    _layout("context", r"context[-_]parallel"),
+    _layout("expert", r"expert[-_](?:model[-_])?parallel"),
+    _layout("data", r"data[-_]parallel"),
+)
+
+MESH = re.compile(r"Building \d-D device mesh with \[([^\]]{1,200})\], \[([\d, ]{1,100})\]")
+MESH_BY_NAME = re.compile(r"Building device mesh with parallelism: ((?:\w{1,20}=\d{1,7}(?:, )?){1,12})")
+MESH_AXES = {
+    "pp": "pipeline",
+    "dp": "data",
+    "dp_replicate": "data",
+    "dp_shard": "data",
+    "cp": "context",
+    "tp": "tensor",
+}
+"""torchtitan's names; `dp_replicate` times `dp_shard` is `data`."""
+
+_PATH = r"['\"]?([^\s'\",;\]]{2,300}?)['\"]?"
+_PATH_ENDS = r"(?=[\s'\",;\]]|\.?$)"
+_NONE = r"\b(?:none|null|false|no checkpoints?|not found|could not find|from scratch)\b"
+
+RESUME_RULES = (
+    _rule(
+        "resumed",
+        "states from the checkpoint",
+        rf"states from the checkpoint(?: path)? at {_PATH}{_PATH_ENDS}",
+    ),
+    _rule("resumed", "loaded checkpoint from", rf"loaded checkpoint from\s{{1,3}}{_PATH}{_PATH_ENDS}", _NONE),
+    _rule(
+        "resumed",
+        "loading",
+        rf"\bloading (?:distributed |the )?checkpoint from\s{{1,3}}{_PATH}{_PATH_ENDS}",
+        _NONE,
+    ),
+    _rule(
+        "resumed",
+        "resum",
+        rf"\bResum(?:e|ing) (?:training )?from (?:the )?(?:checkpoint\b ?)?(?:at )?:?\s?"
+        rf"{_PATH}{_PATH_ENDS}",
+        _NONE,
+    ),
+    _rule("resumed", "load from checkpoint", rf"Load from checkpoint folder: {_PATH}{_PATH_ENDS}", _NONE),
+    _rule("resumed", "resume_from", rf"\bresume_from(?:_checkpoint|_path)?{_IS}{_PATH}{_PATH_ENDS}", _NONE),
+    _rule(
+        "resumed.step",
+        "checkpoint",
+        rf"\bload(?:ed|ing) (?:distributed |the )?checkpoint\b.{{0,400}}? at (?:iteration|step) {_NUMBER}",
+        _NONE,
+    ),
+    _rule(
+        "resumed.step", "global step", rf"(?:Continuing training from|Setting) global step(?: to)? {_NUMBER}"
+    ),
+    _rule(
+        "resumed.step",
+        "resum",
+        rf"\bResum\w{{1,3}} (?:training )?(?:from|at) (?:global )?(?:step|iteration) {_NUMBER}",
+    ),
+    _rule("resumed.step", "training starts at", r"Training starts at step (\d{1,9})"),
+)
+
+VERSION_RULES = (
+    _rule("NCCL", "nccl", r"\bNCCL[ _]version['\"]?[ :=]{1,3}v?(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)"),
+    _rule("CUDA", "nccl version", r"\bNCCL version [\d.]{3,12}\+cuda(\d{1,2}\.\d{1,2})"),
+    _rule("CUDA", "cuda used to build", r"CUDA used to build PyTorch: (\d{1,2}\.\d{1,2})"),
+    _rule("CUDA", "torch cuda version", r"torch cuda version[ .:=]{1,80}(\d{1,2}\.\d{1,2})"),
+    _rule(
+        "torch",
+        "torch",
+        r"\b(?:py)?torch(?:==|[ _]version['\"]?[ .:=(GPU?)]{1,80})v?'?(\d\.\d{1,2}[\w.+]{0,30})",
+    ),
+)
+
+FRAMEWORKS = ("verl", "NeMo", "torchtitan", "Megatron", "Lightning", "DeepSpeed", "Ray", "torch")
+"""The most specific first: what stands later may run inside what stands before."""
+
+FRAMEWORK_RULES = (
+    _rule("verl", "verl", r"(\bverl[./](?:trainer|workers|utils|single_controller)\b)"),
+    _rule("verl", "pid=", r"(\((?:WorkerDict|TaskRunner|main_task) pid=\d)"),
+    _rule("NeMo", "nemo", r"(\[NeMo [IWE] \d|\bnemo[./](?:core|collections|lightning|utils)\b|\bnemo_run\b)"),
+    _rule("torchtitan", "titan", r"(\[titan\]|\btorchtitan\b)"),
+    _rule("Megatron", "megatron", r"(\bmegatron[./](?:core|training|legacy|arguments|initialize)\b)"),
+    _rule("Megatron", "using world size", r"(using world size: \d{1,7}, data-parallel size)"),
+    _rule(
+        "Megatron", "consumed samples", r"(\biteration\s{1,12}\d{1,9}/\s{0,12}\d{1,9} \| consumed samples)"
+    ),
+    _rule("Lightning", "lightning", r"(\b(?:pytorch_lightning|lightning[./](?:pytorch|fabric))\b)"),
+    _rule("Lightning", "global_rank", r"(Initializing distributed: GLOBAL_RANK: \d)"),
+    _rule("Lightning", "local_rank", r"(\bLOCAL_RANK: \d{1,4} - CUDA_VISIBLE_DEVICES)"),
+    # "Setting ds_accelerator" only says that the package was imported, by whomever.
+    _rule(
+        "DeepSpeed",
+        "deepspeed",
+        r"(DeepSpeed info: version|\bdeepspeed[./](?:launcher|runtime)\b|DeepSpeedEngine)",
+    ),
+    _rule("DeepSpeed", "dist_world_size", r"(\[launch\.py:\d+:main\] dist_world_size)"),
+    _rule("Ray", "pid=", r"(\(\w{1,60} pid=\d{1,8}(?:, ip=[\w.:]{1,60})?\))"),
+    _rule(
+        "Ray",
+        "ray",
+        r"(Started a local Ray instance|Connected to Ray cluster|\braylet\b|\bray[./](?:train|_private)\b)",
+    ),
+    _rule("torch", "torch", r"(\btorchrun\b|\btorch[./]distributed\b)"),
+    _rule("torch", "nccl", r"(\bNCCL (?:INFO|WARN|version)\b|ProcessGroupNCCL)"),
+)
+
+_OFF = r"(?!['\"]?[\s.:=]{0,80}(?:False|None|null|0\b))"
+PURPOSES = ("fine-tuning", "training", "inference")
+"""A job that trains may well generate too; one that tunes trains."""
+
+PURPOSE_RULES = (
+    _rule("fine-tuning", "tun", rf"(\bfine[-_ ]?tun(?:e|ing)\b){_OFF}"),
+    _rule("fine-tuning", "sft", r"(\bSFT(?:Trainer)?\b|[_/]sft[_./])"),
+    _rule("fine-tuning", "po", r"(\bmain_ppo\b|\b(?:GRPO|DPO|PPO)Trainer\b|\bgrpo_train\b)"),
+    _rule(
+        "training",
+        "train",
+        r"(\bpre-?train(?:ing)?\b|\bpretrain_\w{1,40}\.py|\bTraining starts at step\b|"
+        r"\btrainer\.fit\b|\btrain\w{0,30}\.py\b|before the start of training step|\*{5} Running training)",
+    ),
+    _rule(
+        "training", "consumed samples", r"(\biteration\s{1,12}\d{1,9}/\s{0,12}\d{1,9} \| consumed samples)"
+    ),
+    _rule("inference", "infer", r"(\b(?:running|starting) inference\b|\binference\w{0,30}\.py\b)"),
+    _rule("inference", "server", r"(\bvllm serve\b|\bapi_server\b|\bsglang\.launch_server\b)"),
+    _rule("inference", "trainer.", r"(\btrainer\.(?:predict|test)\b)"),
+)
+
+ALL_RULES = (*WORLD_RULES, *LAYOUT_RULES, *RESUME_RULES, *VERSION_RULES)
+
+STAMP = re.compile(
+    r"\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|\d{4}/\d\d/\d\d \d\d:\d\d:\d\d"
+    r"|\b[IWEFDC]\d{4} \d\d:\d\d:\d\d\.\d{1,9}"
+    r"|\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d(?: \w{3,5})? \d{4}"
+    r"|\b(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]?\d \d\d:\d\d:\d\d"
+)
+CLOCK = re.compile(r"(?<![\d:<])\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?![\d:<])")
+"""A time of day. Deep in a line it may as well be a duration, and a progress bar has them too."""
+
+SOURCE = re.compile(r"\b(?:s3|s3a|gs|ais|az|abfss?|hdfs|oss|swift|msc)://[^\s'\"<>,;\])]{2,300}")
+DATA_PATH = re.compile(
+    r"(?<![\w/.])/(?:lustre|nfs|gpfs|fsx|beegfs|weka|mnt|shared|data|datasets?)/[^\s'\"<>,;:\])]{2,300}"
+)
+ABOUT_DATA = re.compile(r"data|manifest|shard|corpus|blend|\.tar\b|\.parquet|\.jsonl", re.IGNORECASE)
+ENDPOINT = re.compile(r"\bAIS_ENDPOINT['\"]?[=:]\s?['\"]?(https?://[^\s'\"]{3,200})")
+CREDENTIALS = re.compile(r"(?<=://)[^\s/@]{1,200}@|(?<=[^\s'\"?])\?[^\s'\"]{1,2000}")
+"""User and password of an address, and the query of a signed one."""
+
+ANSI = re.compile(r"\x1b?\[[0-9;]{1,12}m|\x1b\[[0-9;?]{0,12}[A-Za-z]")
+
+NCCL_RANK = re.compile(
+    r"(?<![\w.\-])(?P<host>[\w.\-]{1,253}):(?P<pid>\d{1,8}):\d{1,8} \[\d{1,3}\] NCCL INFO .{0,300}?"
+    r"\brank (?P<rank>\d{1,7}) nranks (?P<nranks>\d{1,7}) cudaDev (?P<device>\d{1,3})"
+    r"(?: nvmlDev \d{1,3})? busId (?P<bus>[0-9a-fA-F]{1,12})"
+)
