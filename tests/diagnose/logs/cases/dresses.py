@@ -13,6 +13,7 @@ _ALL = (
     Dress("colour", layout="nodes", framework="nemo", colour="esc", reverse_names=True),
     Dress("lost_colour", layout="nodes", framework="megatron", colour="lost", doubled=True),
     Dress("wrapped", layout="nodes", framework="lightning", wrapped=True),
+    Dress("glued", layout="one", framework="lightning", glued=True),
     Dress("old", era="old", framework="lightning"),
     Dress("old_nodes", layout="nodes", prefix="default", era="old", framework="megatron"),
     Dress("shuffled", layout="one", shuffled=True, framework="titan"),

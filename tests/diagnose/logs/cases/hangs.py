@@ -44,7 +44,7 @@ def idle(rank: int, first: int = 0) -> Case:
         "9: enqueued = completed everywhere, below its peers, no timeout of its own",
         Expect("rank_stalled", either=(rank,), last_step=True, expected_ranks=8),
         tell,
-        ("ranks", "cloud", "shuffled", "wrapped"),
+        ("ranks", "cloud", "shuffled", "wrapped", "glued"),
     )
 
 
@@ -370,7 +370,7 @@ HANGS: tuple[Case, ...] = (
         "11: equal number, unequal size",
         Expect("collective_size_mismatch", culprits=(4,)),
         odd(4, _SIZE),
-        ("ranks", "label", "wrapped"),
+        ("ranks", "label", "wrapped", "glued"),
     ),
     Case(
         "odd_size_2x8",

@@ -34,6 +34,7 @@ class Incident:
         self.per_node = per_node
         self.lines: list[Line] = []
         self.attempt = 0
+        self.last_step: int | None = None
         self.extra: dict[str, bytes] = {}
         self.default = Group(tuple(range(world)))
         self.lost = lost
@@ -148,6 +149,7 @@ class Incident:
                 step_line(self.dress.framework, step, t),
             )
             step, t = step + 1, t + every
+        self.last_step = step - 1
         return step - 1
 
     # -- files ----------------------------------------------------------------------------------------
@@ -167,6 +169,14 @@ class Incident:
         files = {name: ("\n".join(lines) + "\n").encode() for name, lines in out.items()}
         names = sorted(files, reverse=self.dress.reverse_names)
         return {name: files[name] for name in names} | self.extra
+
+    def streams(self) -> list[list[str]]:
+        """The rows of each speaker, dressed, in the speaker's own order; the kernel's are left out."""
+        out: dict[str, list[str]] = {}
+        for line in sorted(self.lines, key=lambda line: line.t):
+            if line.src != "kernel" and not self._gone(line):
+                out.setdefault(f"{line.rank} {line.node}", []).extend(self._dressed(line))
+        return list(out.values())
 
     def _gone(self, line: Line) -> bool:
         """A lost rank's lines, and those of an agent all of whose ranks are lost."""
@@ -211,6 +221,8 @@ class Incident:
             return rows
         if line.rank is not None:
             rows = [self._coloured(row) for row in rows]
+        if self.dress.glued and line.src == "c10" and self.random.random() < 0.4:
+            rows[0] = f"Training:  31%|███▏      | 28/90 [04:41<10:22, 10.0s/it]{rows[0]}"
         prefix = launchers.prefix(self, line.rank, line.node, line.src)
         if self.dress.stamp:
             rows = [f"{clock.iso(line.t)} {row}" for row in rows]

@@ -44,6 +44,7 @@ class Dress:
     wrapped: bool = False
     shuffled: bool = False
     reverse_names: bool = False
+    glued: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,12 @@ class Case:
 
     def build(self, dress: Dress) -> dict[str, bytes]:
         """File name -> bytes, as the dress writes this incident."""
+        return self.incident(dress).files()
+
+    def incident(self, dress: Dress) -> "Incident":
+        """The events, not yet written."""
         from tests.diagnose.logs.cases.incident import Incident
 
         incident = Incident(dress, self.world, self.per_node, self.quiet, self.lost)
         self.tell(incident)
-        return incident.files()
+        return incident

@@ -96,7 +96,7 @@ def _announces(incident: Incident, t: float, rank: int, wait: Wait, tagged: str)
         f"{tagged} First PG on this rank to signal dumping.",
         where="ProcessGroupNCCL.cpp:2080",
     )
-    dumps(incident, t + 0.5, rank, "this local rank", wait.last_enqueued, wait.last_completed)
+    dumps(incident, t + 0.004, rank, "this local rank", wait.last_enqueued, wait.last_completed)
 
 
 def dumps(incident: Incident, t: float, rank: int, source: str, enqueued: int, completed: int) -> None:
