@@ -49,7 +49,8 @@ class Clock:
     """A file's stamps, resolved.
 
     `basis`: unix (zone unknown: taken as UTC, then `zone` is False), day (seconds after the first day's
-    midnight: no date anywhere), boot, none. `date`: own, year (the year was taken from outside), outside (the day too), unknown.
+    midnight: no date anywhere), boot, none. `date`: own, year (only the year was taken from outside), outside
+    (the day too), unknown.
     `jump_s`: the largest step back that looks like a change of zone; its times count give or take as much.
     """
 
