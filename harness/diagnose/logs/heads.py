@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from harness.diagnose.logs import heads_rules as rules
-from harness.diagnose.logs.heads_facts import Fact, Stated, T, settle
+from harness.diagnose.logs.heads_facts import Fact, Stated, settle
 from harness.diagnose.logs.heads_world import Member, World, homes, pci_address, read_world
 
 MAX_LINES = 400
@@ -16,6 +16,19 @@ MAX_TEXT_CHARS = 300
 MAX_SOURCES = 20
 MAX_CLOCK_COLUMN = 40
 """Where a bare time of day still begins a line, behind prefixes."""
+
+_NAMES = frozenset((*rules.FRAMEWORKS, *rules.PURPOSES))
+"""Keys of rules whose first line is all that matters."""
+
+
+def _by_needle() -> dict[str, list[rules.Rule]]:
+    found: dict[str, list[rules.Rule]] = defaultdict(list)
+    for rule in rules.ALL_RULES:
+        found[rule.needle].append(rule)
+    return dict(found)
+
+
+_BY_NEEDLE = _by_needle()
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,8 @@ def read_heads(heads: Mapping[str, Sequence[tuple[int, str]]]) -> JobHead:
     seen = _Seen()
     for file, lines in heads.items():
         for number, text in islice(lines, MAX_LINES):
-            seen.read(file, number, rules.ANSI.sub("", text[:MAX_LINE_CHARS]))
+            cut = text[:MAX_LINE_CHARS]
+            seen.read(file, number, rules.ANSI.sub("", cut) if "[" in cut else cut)
     return _head(seen)
 
 
@@ -77,42 +91,48 @@ class _Seen:
     def __init__(self) -> None:
         self.words: dict[str, list[Stated[str]]] = defaultdict(list)
         self.numbers: dict[str, list[Stated[int]]] = defaultdict(list)
-        self.frameworks: dict[str, Stated[str]] = {}
-        self.purposes: dict[str, Stated[str]] = {}
+        self.named: dict[str, Stated[str]] = {}
         self.started: dict[str, Stated[str]] = {}
         self.sources: dict[str, Stated[str]] = {}
         self.members: list[Member] = []
 
     def read(self, file: str, number: int, text: str) -> None:
-        short = rules.CREDENTIALS.sub("", text.strip())[:MAX_TEXT_CHARS]
         lower = text.lower()
-        for key, value in _stated(rules.ALL_RULES, text, lower):
-            if value.isascii() and value.isdigit():
-                self.numbers[key].append(Stated(int(value), file, number, short))
-            else:
-                self.words[key].append(Stated(value, file, number, short))
-        for axis, size in _mesh(text):
-            self.numbers[axis].append(Stated(size, file, number, short))
-        for known, wordings in (
-            (self.frameworks, rules.FRAMEWORK_RULES),
-            (self.purposes, rules.PURPOSE_RULES),
-        ):
-            for key, _ in _stated([rule for rule in wordings if rule.key not in known], text, lower):
-                known.setdefault(key, Stated(key, file, number, short))
+        for needle, wordings in _BY_NEEDLE.items():
+            if needle in lower:
+                self._apply(wordings, file, number, text)
+        if "device mesh" in lower:
+            for axis, size in _mesh(text):
+                self.numbers[axis].append(Stated(size, file, number, _short(text)))
         if file not in self.started and (at := _first_time(text)):
-            self.started[file] = Stated(at, file, number, short)
-        for source in _sources(text):
-            if len(self.sources) < MAX_SOURCES:
-                self.sources.setdefault(source, Stated(source, file, number, short))
+            self.started[file] = Stated(at, file, number, _short(text))
+        if len(self.sources) < MAX_SOURCES:
+            for source in _sources(text):
+                self.sources.setdefault(source, Stated(source, file, number, _short(text)))
         if " nranks " in text:
-            self.members.extend(_members(file, number, text, short))
+            self.members.extend(_members(file, number, text))
+
+    def _apply(self, wordings: Sequence[rules.Rule], file: str, number: int, text: str) -> None:
+        for rule in wordings:
+            if rule.key in self.named:
+                continue
+            found = rule.pattern.search(text)
+            if not found or (rule.unless and rule.unless.search(text)):
+                continue
+            value = found[1]
+            if rule.key in _NAMES:
+                self.named[rule.key] = Stated(rule.key, file, number, _short(text))
+            elif value.isascii() and value.isdigit():
+                self.numbers[rule.key].append(Stated(int(value), file, number, _short(text)))
+            else:
+                self.words[rule.key].append(Stated(value, file, number, _short(text)))
 
 
 def _head(seen: _Seen) -> JobHead:
     world = read_world(seen.numbers, seen.members)
     placed = homes(world, seen.members)
-    frameworks = tuple(seen.frameworks[name] for name in rules.FRAMEWORKS if name in seen.frameworks)
-    purposes = [seen.purposes[name] for name in rules.PURPOSES if name in seen.purposes]
+    frameworks = tuple(seen.named[name] for name in rules.FRAMEWORKS if name in seen.named)
+    purposes = [seen.named[name] for name in rules.PURPOSES if name in seen.named]
     return JobHead(
         framework=settle(frameworks[:1]),
         frameworks=frameworks,
@@ -124,27 +144,22 @@ def _head(seen: _Seen) -> JobHead:
         hosts={rank: Stated(m.host, m.file, m.line, m.text) for rank, m in placed.items()},
         pci={rank: Stated(m.pci, m.file, m.line, m.text) for rank, m in placed.items()},
         places=_places(world, seen.members, placed),
-        layout=_known(seen.numbers, [rule.key for rule in rules.LAYOUT_RULES]),
+        layout={axis: fact for axis in rules.AXES if (fact := settle(seen.numbers[axis])).stated},
         started=tuple(seen.started.values()),
         resumed_from=settle(stated for stated in seen.words["resumed"] if _is_path(stated.value)),
         resumed_step=settle(seen.numbers["resumed.step"]),
         sources=tuple(seen.sources.values()),
-        versions=_known(seen.words, ("torch", "NCCL", "CUDA")),
+        versions={
+            name: version
+            for name in rules.VERSIONS
+            if (version := settle(seen.words[f"version.{name}"])).stated
+        },
     )
 
 
-def _known(statements: Mapping[str, Sequence[Stated[T]]], names: Sequence[str]) -> dict[str, Fact[T]]:
-    """Those of the names of which anything is stated."""
-    return {name: settle(statements[name]) for name in names if statements.get(name)}
-
-
-def _stated(wordings: Sequence[rules.Rule], text: str, lower: str) -> Iterator[tuple[str, str]]:
-    for rule in wordings:
-        if rule.needle not in lower:
-            continue
-        found = rule.pattern.search(text)
-        if found and not (rule.unless and rule.unless.search(text)):
-            yield rule.key, found[1]
+def _short(text: str) -> str:
+    """A line as it is cited: cut, and without passwords."""
+    return rules.CREDENTIALS.sub("", text.strip())[:MAX_TEXT_CHARS]
 
 
 def _mesh(text: str) -> Iterator[tuple[str, int]]:
@@ -172,7 +187,7 @@ def _mesh(text: str) -> Iterator[tuple[str, int]]:
         yield from axes.items()
 
 
-def _members(file: str, number: int, text: str, short: str) -> Iterator[Member]:
+def _members(file: str, number: int, text: str) -> Iterator[Member]:
     for found in rules.NCCL_RANK.finditer(text):
         yield Member(
             found["host"],
@@ -183,7 +198,7 @@ def _members(file: str, number: int, text: str, short: str) -> Iterator[Member]:
             int(found["nranks"]),
             file,
             number,
-            short,
+            _short(text),
         )
 
 

@@ -75,6 +75,8 @@ LAYOUT_RULES = (
     _layout("data", r"data[-_]parallel"),
 )
 
+AXES = ("tensor", "pipeline", "context", "expert", "data")
+
 MESH = re.compile(r"Building \d-D device mesh with \[([^\]]{1,200})\], \[([\d, ]{1,100})\]")
 MESH_BY_NAME = re.compile(r"Building device mesh with parallelism: ((?:\w{1,20}=\d{1,7}(?:, )?){1,12})")
 MESH_AXES = {
@@ -130,13 +132,15 @@ RESUME_RULES = (
     _rule("resumed.step", "training starts at", r"Training starts at step (\d{1,9})"),
 )
 
+VERSIONS = ("torch", "NCCL", "CUDA")
+
 VERSION_RULES = (
-    _rule("NCCL", "nccl", r"\bNCCL[ _]version['\"]?[ :=]{1,3}v?(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)"),
-    _rule("CUDA", "nccl version", r"\bNCCL version [\d.]{3,12}\+cuda(\d{1,2}\.\d{1,2})"),
-    _rule("CUDA", "cuda used to build", r"CUDA used to build PyTorch: (\d{1,2}\.\d{1,2})"),
-    _rule("CUDA", "torch cuda version", r"torch cuda version[ .:=]{1,80}(\d{1,2}\.\d{1,2})"),
+    _rule("version.NCCL", "nccl", r"\bNCCL[ _]version['\"]?[ :=]{1,3}v?(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)"),
+    _rule("version.CUDA", "nccl version", r"\bNCCL version [\d.]{3,12}\+cuda(\d{1,2}\.\d{1,2})"),
+    _rule("version.CUDA", "cuda used to build", r"CUDA used to build PyTorch: (\d{1,2}\.\d{1,2})"),
+    _rule("version.CUDA", "torch cuda version", r"torch cuda version[ .:=]{1,80}(\d{1,2}\.\d{1,2})"),
     _rule(
-        "torch",
+        "version.torch",
         "torch",
         r"\b(?:py)?torch(?:==|[ _]version['\"]?[ .:=(GPU?)]{1,80})v?'?(\d\.\d{1,2}[\w.+]{0,30})",
     ),
@@ -182,7 +186,8 @@ PURPOSES = ("fine-tuning", "training", "inference")
 PURPOSE_RULES = (
     _rule("fine-tuning", "tun", rf"(\bfine[-_ ]?tun(?:e|ing)\b){_OFF}"),
     _rule("fine-tuning", "sft", r"(\bSFT(?:Trainer)?\b|[_/]sft[_./])"),
-    _rule("fine-tuning", "po", r"(\bmain_ppo\b|\b(?:GRPO|DPO|PPO)Trainer\b|\bgrpo_train\b)"),
+    _rule("fine-tuning", "main_ppo", r"(\bmain_ppo\b)"),
+    _rule("fine-tuning", "potrainer", r"(\b(?:GRPO|DPO|PPO)Trainer\b)"),
     _rule(
         "training",
         "train",
@@ -197,7 +202,14 @@ PURPOSE_RULES = (
     _rule("inference", "trainer.", r"(\btrainer\.(?:predict|test)\b)"),
 )
 
-ALL_RULES = (*WORLD_RULES, *LAYOUT_RULES, *RESUME_RULES, *VERSION_RULES)
+ALL_RULES = (
+    *WORLD_RULES,
+    *LAYOUT_RULES,
+    *RESUME_RULES,
+    *VERSION_RULES,
+    *FRAMEWORK_RULES,
+    *PURPOSE_RULES,
+)
 
 STAMP = re.compile(
     r"\d{4}-\d\d-\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -215,7 +227,7 @@ DATA_PATH = re.compile(
 )
 ABOUT_DATA = re.compile(r"data|manifest|shard|corpus|blend|\.tar\b|\.parquet|\.jsonl", re.IGNORECASE)
 ENDPOINT = re.compile(r"\bAIS_ENDPOINT['\"]?[=:]\s?['\"]?(https?://[^\s'\"]{3,200})")
-CREDENTIALS = re.compile(r"(?<=://)[^\s/@]{1,200}@|(?<=[^\s'\"?])\?[^\s'\"]{1,2000}")
+CREDENTIALS = re.compile(r"(?<=://)[^\s/@]{1,200}@|\?[^\s'\"]{1,2000}")
 """User and password of an address, and the query of a signed one."""
 
 ANSI = re.compile(r"\x1b?\[[0-9;]{1,12}m|\x1b\[[0-9;?]{0,12}[A-Za-z]")
