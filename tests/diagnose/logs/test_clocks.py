@@ -160,6 +160,14 @@ def test_a_zone_that_is_not_told_is_not_guessed() -> None:
     assert found.at(1).precision_s == 1.0
 
 
+def test_a_late_writer_is_not_a_zone() -> None:
+    """One local line that a buffer held for an hour is no proof of a zone an hour behind."""
+    found = clock("2026-11-29T20:40:00Z a", "2026-11-29 19:40:00 held", "2026-11-29T20:40:05Z b")
+
+    assert found.at(2).at == unix("2026-11-29T19:40:00")
+    assert found.at(2).precision_s > 14 * 3600
+
+
 def test_a_schedulers_time_is_not_taken_for_the_ranks() -> None:
     """A cancel in another zone than the file's own lines is not believed to the second."""
     cancel = "slurmstepd: error: *** STEP 1.0 ON n CANCELLED AT 2026-11-29T20:10:01 ***"
@@ -274,6 +282,28 @@ def test_of_two_that_contradict_neither_is_trusted() -> None:
 
     assert found.first([Event("a", 100.0), Event("a", 130.0)]).sole is None
     assert found.first([Event("b", 100.0), Event("b", 130.0)]).sole is None
+
+
+def test_a_circle_that_does_not_close_doubts_all_of_it() -> None:
+    """Three files, three events, one of which must be wrong: for every pair both readings stay possible."""
+    found = anchored(("x", "a", 0.0), ("x", "b", 0.0), ("y", "b", 90.0), ("y", "c", 90.0),
+                     ("z", "a", 200.0), ("z", "c", 240.0))  # fmt: skip
+
+    for pair in (("a", "b"), ("a", "c"), ("b", "c")):
+        low, high = found.difference(*pair)
+        assert low <= 0.0
+        assert high >= 40.0
+
+
+def test_two_that_disagree_behind_a_loose_reference_are_doubted() -> None:
+    """b and c part by 30 s while a, tied to within a minute, sees nothing: c's own order is in doubt."""
+    loose = [Anchor(f"l{n}", file, 100.0 * n, 60.0) for n in range(3) for file in "abc"]
+    tight = [Anchor("x", "b", 20.0, 1.0), Anchor("x", "c", 20.0, 1.0)]
+    tight += [Anchor("y", "b", 150.0, 1.0), Anchor("y", "c", 180.0, 1.0)]
+
+    found = align(dict.fromkeys("abc", STEADY), loose + tight)
+
+    assert max(found.uncertainty_s(file, file) for file in "bc") >= 30.0
 
 
 def test_a_key_said_again_and_again_ties_loosely() -> None:

@@ -112,7 +112,7 @@ def test_a_receivers_lag_is_part_of_the_precision() -> None:
 
 
 def test_a_time_in_the_message_counts_if_there_is_no_other() -> None:
-    """The scheduler's line has no time but the one it speaks of; with the message's start told, it has none."""
+    """The scheduler's line has no time but the one it speaks of; with the message cut off, none."""
     line = "slurmstepd: error: *** STEP 1.0 ON n CANCELLED AT 2026-11-29T20:10:00 DUE TO TIME LIMIT ***"
 
     read = read_stamp(line)
