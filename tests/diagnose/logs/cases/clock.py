@@ -43,5 +43,9 @@ def glog_python(t: float) -> str:
     return at(t).strftime("%m%d %H:%M:%S.%f")
 
 
+def syslog(t: float) -> str:
+    return at(t).strftime("%b %d %H:%M:%S")
+
+
 def ctime(t: float) -> str:
     return at(t).strftime("%a %b %d %H:%M:%S %Y")

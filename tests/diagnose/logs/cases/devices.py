@@ -30,6 +30,14 @@ def _off_the_bus(incident: Incident) -> None:
     ends(incident, 11, 1)
 
 
+def _double_bit(incident: Incident) -> None:
+    incident.steps(20, 290)
+    said = f"pid={incident.pid(6)}, name=python3, DBE (Double Bit Error) ECC Error"
+    incident.kernel(299, 0, f"NVRM: Xid (PCI:0000:{incident.bus(6)}:00): 48, {said}")
+    incident.raises(300, 6, cuda("uncorrectable ECC error encountered"))
+    ends(incident, 6, 1)
+
+
 def _mmu_fault(incident: Incident) -> None:
     incident.steps(20, 290)
     incident.kernel(
@@ -91,6 +99,13 @@ DEVICES: tuple[Case, ...] = (
         Expect("device_assert", culprits=(3,)),
         _assertion,
         ("ranks", "colour"),
+    ),
+    Case(
+        "xid_48",
+        "5: a double-bit error is mapped to a rank by bus id",
+        Expect("hardware_fault", culprits=(6,)),
+        _double_bit,
+        ("ranks", "nodes"),
     ),
     Case("ecc", "5: hardware", ECC, _ecc, ("ranks", "mid", "cloud")),
     Case(

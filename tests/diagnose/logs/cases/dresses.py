@@ -17,6 +17,8 @@ _ALL = (
     Dress("old", era="old", framework="lightning"),
     Dress("old_nodes", layout="nodes", prefix="default", era="old", framework="megatron"),
     Dress("shuffled", layout="one", shuffled=True, framework="titan"),
+    Dress("half", era="half", framework="nemo"),
+    Dress("half_one", layout="one", prefix="pdsh", era="half", framework="lightning"),
     Dress("mid", layout="nodes", era="mid", framework="deepspeed"),
     Dress("srun_ranks", layout="ranks", launcher="srun", framework="megatron", reverse_names=True),
     Dress(

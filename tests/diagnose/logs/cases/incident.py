@@ -104,7 +104,11 @@ class Incident:
         self.lines.append(Line(t, text, None, node, "slurm", "E", "", self.attempt))
 
     def kernel(self, t: float, node: int, text: str) -> None:
-        self.lines.append(Line(t, f"[{clock.ctime(t)}] {text}", None, node, "kernel", "E", "", 0))
+        """A line of the kernel's log: `dmesg -T` beside files of ranks, else syslog, which names its host."""
+        said = f"[{clock.ctime(t)}] "
+        if self.dress.layout != "ranks":
+            said = f"{clock.syslog(t)} {self.host(node)} kernel: "
+        self.lines.append(Line(t, said + text, None, node, "kernel", "E", "", 0))
 
     def start(self, t: float) -> None:
         """Launch, banners, communicator creation."""
@@ -201,7 +205,9 @@ class Incident:
         host = self.host(line.node)
         layout = self.dress.layout
         if line.src == "kernel":
-            return f"dmesg-{host}.txt"
+            if layout != "ranks":
+                return f"{host}.kern.log"
+            return f"{host}/dmesg.txt" if self.nodes > 1 else "dmesg.txt"
         if line.src == "slurm":
             return {"ranks": "slurm-4411.out", "nodes": f"{host}.err", "one": "job-4411.log"}[layout]
         if layout == "one":
@@ -243,7 +249,7 @@ class Incident:
         return [line.text]
 
     def _c10(self, line: Line, rank: int) -> str:
-        if self.dress.era == "new":
+        if self.dress.era in ("new", "half"):
             stamp = clock.glog(line.t)
             return f"[rank{rank}]:[{line.level}{stamp} {line.where}] {line.text}"
         if self.dress.era == "mid":

@@ -43,7 +43,7 @@ def agent_line(incident: "Incident", t: float, level: str, text: str) -> list[st
     ):
         return [text]
     module = "agent/server/api.py:906" if text.startswith("[default]") else "multiprocessing/api.py:900"
-    if incident.dress.era == "new":
+    if incident.dress.era in ("new", "half"):
         return [f"{level}{clock.glog_python(t)} 3999 torch/distributed/elastic/{module}] {text}"]
     word = {"W": "WARNING", "E": "ERROR", "I": "INFO"}[level]
     logger = f"torch.distributed.elastic.{module.partition('.py')[0].replace('/', '.')}"

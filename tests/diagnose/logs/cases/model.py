@@ -29,7 +29,8 @@ class Dress:
     """How the same events are written.
 
     `layout`: one file for each of `ranks`, `nodes`, or `one` for all. `prefix`: what the collector puts in
-    front of a line. `era`: new (torch 2.5 and later), mid (2.2: no times in C++ lines), old (1.12).
+    front of a line. `era`: new (torch 2.6 and later), half (2.4), mid (2.2: no times in C++ lines),
+    old (1.12).
     """
 
     name: str

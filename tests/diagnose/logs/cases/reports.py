@@ -1,22 +1,19 @@
 """Explicit reports: the debug wrapper, barriers, desync, other analyzers' text, and text that proves "
 "little."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from tests.diagnose.logs.cases import launchers
-from tests.diagnose.logs.cases.hangs import abort, others
+from tests.diagnose.logs.cases.common import Tell, abort, others
 from tests.diagnose.logs.cases.incident import Incident
 from tests.diagnose.logs.cases.model import Case, Expect
-from tests.diagnose.logs.cases.watchdog import Wait, connection_lost, times_out
-
-Tell = Callable[[Incident], None]
+from tests.diagnose.logs.cases.watchdog import Wait, connection_lost, taken_down, times_out
 
 
-def fingerprint(seq: int, op: str, shape: int) -> str:
+def fingerprint(seq: int, op: str, shape: int, dtype: str = "Float") -> str:
     return (
         f"CollectiveFingerPrint(SequenceNumber={seq}, OpType={op}, TensorShape=[{shape}], "
-        "TensorDtypes=Float, "
+        "TensorDtypes={dtype}, "
         "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cuda, layout=Strided (default), "
         "requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt)))"
     )
@@ -30,12 +27,12 @@ def mismatch(reporter: int, own: str, other: int, theirs: str) -> str:
     )
 
 
-def wrapper(odd: int, op: str, shape: int, differ: str, seq: int = 485) -> Tell:
+def wrapper(odd: int, op: str, shape: int, differ: str, seq: int = 485, dtype: str = "Float") -> Tell:
     """Each innocent rank compares itself with the odd one; the odd one with rank 0."""
 
     def tell(incident: Incident) -> None:
         incident.steps(20, 290)
-        usual, unusual = fingerprint(485, "ALLREDUCE", 4194304), fingerprint(seq, op, shape)
+        usual, unusual = fingerprint(485, "ALLREDUCE", 4194304), fingerprint(seq, op, shape, dtype)
         for rank in incident.ranks:
             pair = (0, usual) if rank == odd else (odd, unusual)
             own = unusual if rank == odd else usual
@@ -96,6 +93,7 @@ def _pasted(incident: Incident) -> None:
         "missing ranks: {5}",
     ):
         incident.say(700, 0, row)
+    taken_down(incident, 908, tuple(incident.ranks))
     abort(incident, 910, tuple(incident.ranks))
 
 
@@ -109,6 +107,7 @@ def _ras(incident: Incident) -> None:
         "  Rank 3 -- GPU 3 managed by process 40003 on node 10.0.0.10",
     ):
         incident.say(700, 0, row)
+    taken_down(incident, 908, tuple(incident.ranks))
     abort(incident, 910, tuple(incident.ranks))
 
 
@@ -163,6 +162,13 @@ REPORTS: tuple[Case, ...] = (
         Expect("collective_type_mismatch", culprits=(2,)),
         wrapper(2, "BROADCAST", 4194304, "Op type: ALLREDUCEvs BROADCAST"),
         ("nodes", "colour"),
+    ),
+    Case(
+        "detail_dtype",
+        "8: two against one",
+        Expect("collective_dtype_mismatch", culprits=(6,)),
+        wrapper(6, "ALLREDUCE", 4194304, "Tensor Tensor dtypes: Floatvs BFloat16", dtype="BFloat16"),
+        ("ranks", "nodes"),
     ),
     Case(
         "detail_of_two",

@@ -1,14 +1,10 @@
 """Stops from outside: cancelled, preempted, out of time, nodes lost; and what only looks like one."""
 
-from collections.abc import Callable
-
 from tests.diagnose.logs.cases import clock
-from tests.diagnose.logs.cases.hangs import abort, others
+from tests.diagnose.logs.cases.common import Tell, abort, others
 from tests.diagnose.logs.cases.incident import Incident
 from tests.diagnose.logs.cases.model import Case, Expect
 from tests.diagnose.logs.cases.watchdog import Wait, all_time_out, connection_lost, observes
-
-Tell = Callable[[Incident], None]
 
 
 def cancelled(incident: Incident, t: float, reason: str = "", what: str = "STEP 4411.0") -> None:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from tests.diagnose.logs.cases.incident import Incident
 from tests.diagnose.logs.cases.model import Group
 
+WORLD_CALLS = 77
+"""How many calls the default group has seen in jobs that train in other groups."""
+
 _MOST_LIKELY = (
     "This is most likely caused by incorrect usages of collectives, e.g., wrong sizes used across ranks, the "
     "order of collectives is not same for all ranks or the scheduled collective, for some reason, didn't "
@@ -40,7 +43,7 @@ def tag(incident: Incident, rank: int, group: Group) -> str:
     inside = group.rank_in(rank)
     if incident.dress.era == "new":
         return f"[PG ID {group.tag} PG GUID {group.tag}({group.name}) Rank {inside}]"
-    if incident.dress.era == "mid":
+    if incident.dress.era in ("mid", "half"):
         return (
             f"[PG {group.tag} ({group.name}) Rank {inside}]"
             if group.default
@@ -68,21 +71,23 @@ def times_out(incident: Incident, t: float, rank: int, wait: Wait, group: Group 
     incident.c10(
         t, rank, timeout, where="ProcessGroupNCCL.cpp:685" if era == "new" else "ProcessGroupNCCL.cpp:563"
     )
-    if era == "new":
-        _announces(incident, t, rank, wait, tagged)
+    if era in ("new", "half"):
+        _announces(incident, t, rank, wait, group)
     if era != "old":
         incident.c10(t + 0.01, rank, f"{tagged} Timeout at NCCL work: {wait.seq}, {progress}")
     dies(incident, t + 0.02, rank, timeout, group)
 
 
-def _announces(incident: Incident, t: float, rank: int, wait: Wait, tagged: str) -> None:
+def _announces(incident: Incident, t: float, rank: int, wait: Wait, group: Group) -> None:
+    tagged = tag(incident, rank, group)
     status = f"last enqueued work: {wait.last_enqueued}, last completed work: {wait.last_completed}"
-    incident.c10(
-        t + 0.001,
-        rank,
-        f"{tagged}  failure detected by watchdog at work sequence id: {wait.seq} PG status: {status}",
-        where="ProcessGroupNCCL.cpp:2252",
-    )
+    words = f" failure detected by watchdog at work sequence id: {wait.seq} PG status: {status}"
+    if incident.dress.era == "half":
+        words = (
+            f"Exception (either an error or timeout) detected by watchdog at work: {wait.seq}, "
+            f"{status.replace('work', 'NCCL work')}."
+        )
+    incident.c10(t + 0.001, rank, f"{tagged} {words}", where="ProcessGroupNCCL.cpp:1785")
     incident.c10(
         t + 0.002,
         rank,
@@ -96,7 +101,8 @@ def _announces(incident: Incident, t: float, rank: int, wait: Wait, tagged: str)
         f"{tagged} First PG on this rank to signal dumping.",
         where="ProcessGroupNCCL.cpp:2080",
     )
-    dumps(incident, t + 0.004, rank, "this local rank", wait.last_enqueued, wait.last_completed)
+    own = (wait.last_enqueued, wait.last_completed) if group.default else (WORLD_CALLS, WORLD_CALLS)
+    dumps(incident, t + 0.004, rank, "this local rank", *own)
 
 
 def dumps(incident: Incident, t: float, rank: int, source: str, enqueued: int, completed: int) -> None:
@@ -117,8 +123,8 @@ def dumps(incident: Incident, t: float, rank: int, source: str, enqueued: int, c
 
 
 def observes(incident: Incident, t: float, rank: int, reporter: int, enqueued: int, completed: int) -> None:
-    """All that a rank says that did not time out itself; only new torch says it."""
-    if incident.dress.era != "new":
+    """All that a rank says that did not time out itself; only torch from 2.4 on says it."""
+    if incident.dress.era not in ("new", "half"):
         return
     tagged = tag(incident, rank, incident.default)
     incident.c10(
@@ -128,6 +134,14 @@ def observes(incident: Incident, t: float, rank: int, reporter: int, enqueued: i
         where="ProcessGroupNCCL.cpp:1682",
     )
     dumps(incident, t + 0.001, rank, f" rank {reporter}", enqueued, completed)
+
+
+def taken_down(incident: Incident, t: float, ranks: tuple[int, ...]) -> None:
+    """The watchdogs' last words alone: they say that something failed, not what."""
+    for rank in ranks:
+        inside = "" if incident.dress.era == "old" else f"[Rank {rank}] "
+        words = f"{inside}To avoid data inconsistency, we are taking the entire process down."
+        incident.c10(t + rank * 0.01, rank, words, where="ProcessGroupNCCL.cpp:636")
 
 
 def dies(incident: Incident, t: float, rank: int, why: str, group: Group | None = None) -> None:
