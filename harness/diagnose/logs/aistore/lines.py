@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.diagnose.texts.unpack import MAGIC, Gunzip
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 256 << 10
 MAX_LINE_BYTES = 64 << 10
 """What of one line is kept; the rest of a longer line is passed over."""
 
@@ -16,8 +16,8 @@ MAX_PLAIN_BYTES = 16 << 30
 UNREADABLE = (OSError, EOFError, zlib.error)
 
 
-def read_lines(path: Path) -> Iterator[bytes]:
-    """All lines without their ends, the last one also if the file ends inside it.
+def read_lines(path: Path) -> Iterator[list[bytes]]:
+    """All lines without their ends, some hundred KiB at a time, the last one also if the file ends inside it.
 
     Raises: OSError, EOFError, zlib.error, after all lines that stand before the damage.
     """
@@ -36,18 +36,18 @@ def read_lines(path: Path) -> Iterator[bytes]:
                     raise OSError(f"unpacks to more than {MAX_PLAIN_BYTES >> 30} GiB: the rest is left out")
             except UNREADABLE:
                 if rest:
-                    yield rest
+                    yield [rest]
                 raise
             if not data:
                 if rest:
-                    yield rest
+                    yield [rest]
                 return
             lines = data.split(b"\n")
             # Of a line that is being cut the beginning is held in `rest`; what follows is passed over.
             lines[0] = rest if cutting else rest + lines[0]
             rest = lines.pop()
             cutting = cutting and not lines
-            for line in lines:
-                yield line[:MAX_LINE_BYTES]
+            if lines:
+                yield [line[:MAX_LINE_BYTES] for line in lines]
             if len(rest) > MAX_LINE_BYTES:
                 rest, cutting = rest[:MAX_LINE_BYTES], True

@@ -11,6 +11,7 @@ from harness.diagnose.logs.aistore.lines import UNREADABLE, read_lines
 from harness.diagnose.logs.aistore.model import TRACKED, Bucket, DaemonFile, Daemons, Sample, Seen
 from harness.diagnose.logs.aistore.names import HEADER, MAX_LINE_CHARS, STAMP, host_facts, name_facts
 from harness.diagnose.logs.aistore.patterns import find_pattern
+from harness.diagnose.logs.aistore.skim import worth_reading
 
 MAX_SAMPLES = 16384
 """Stats lines kept of one file; beyond that every second one goes, since counters add up."""
@@ -18,7 +19,6 @@ MAX_SAMPLES = 16384
 MAX_STEPS_BACK = 256
 MAX_TEXT_CHARS = 300
 _JITTER_S = 60.0
-_NEEDLES = (b"shared-dm", b"x-get-batch", b"pressure", b"lcache", b"gc:", b"oom", b"alert: low")
 _MARKS = (b"===", b" common:", b" common_stats:")
 _HEADER_LINES = 3
 
@@ -34,8 +34,8 @@ def read_daemons(files: Sequence[tuple[str, Path]]) -> Daemons:
     for name, path in files:
         reader = _Reader(name)
         try:
-            for raw in read_lines(path):
-                reader.line(raw)
+            for lines in read_lines(path):
+                reader.lines(lines)
         except UNREADABLE as error:
             why = str(error) or type(error).__name__
             complaints.append(f"{name}: after line {reader.number}: {why}")
@@ -52,7 +52,7 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self.name = name
         self.number = 0
-        self.stamped = 0
+        self.stamped = False
         self.facts = name_facts(name)
         self.clock = Clock()
         self.header: str | None = None
@@ -62,8 +62,6 @@ class _Reader:
             month, day, second = self.facts.start
             if self.clock.begins(month, day, second):
                 self.began = float(second)
-        self._second = b""
-        self._second_s = 0.0
         self._values = (0,) * len(TRACKED)
         self._sampled = False
         self._samples: list[Sample] = []
@@ -74,17 +72,19 @@ class _Reader:
         self._patterns: dict[str, Buckets] = {}
         self._looks_target = False
 
-    def line(self, raw: bytes) -> None:
+    def lines(self, lines: Sequence[bytes]) -> None:
+        """Take some lines; the first ones of a file are all looked at."""
+        before = self.number
+        for index in worth_reading(lines) if before else range(len(lines)):
+            self.number = before + index + 1
+            self._line(lines[index])
+        self.number = before + len(lines)
+
+    def _line(self, raw: bytes) -> None:
         """Take one line; what has no stamp is passed over, except the file's own first lines."""
-        self.number += 1
         if raw[:1] not in b"IWE2" or raw[1:2] not in b" 0":
             if self.number <= _HEADER_LINES:
                 self._first_line(raw)
-            return
-        # Most lines repeat the second of the line before and say nothing: only those are worth speed.
-        quiet = not (b".n" in raw or any(needle in raw for needle in _NEEDLES + _MARKS))
-        if quiet and raw[4:5] == b":" and raw[2:10] == self._second:
-            self.stamped += 1
             return
         text = raw[:MAX_STATS_CHARS].decode("utf-8", errors="replace").rstrip("\r")
         stamp = STAMP.match(text)
@@ -94,20 +94,18 @@ class _Reader:
         if hour > 23 or minute > 59 or whole > 60:
             return
         second = hour * 3600 + minute * 60 + whole + float(f"0.{stamp[8] or 0}")
-        self.stamped += 1
-        self._second = raw[2:10]
+        self.stamped = True
         at = self.clock.at(second)
         if stamp[2]:
             self.clock.dated(int(stamp[2]), int(stamp[3]), int(stamp[4]))
             at = self.clock.day * 86400 + second
-        if not quiet and any(mark in raw for mark in _MARKS):
+        if any(mark in raw for mark in _MARKS):
             self.clock.marker(text[:MAX_LINE_CHARS], second)
             at = self.clock.day * 86400 + second
         if self.began is None:
             self.began = at
         self.last = max(self.last, at)
-        if not quiet:
-            self._content(text, at)
+        self._content(text, at)
 
     def result(self) -> DaemonFile:
         """The file as it is kept, in unix seconds as far as the day is known."""

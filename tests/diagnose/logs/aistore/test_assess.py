@@ -80,7 +80,7 @@ def test_a_target_that_fails_beside_calm_proxies_is_the_target_side(tmp_path: Pa
 
 
 def test_the_chain_cites_the_line_of_each_link(tmp_path: Path) -> None:
-    """Pressure, broken stream, lost objects, dropped ones, failed batches, in the order in which they came."""
+    """Pressure, broken stream, lost objects, dropped ones, failed batches, in the order they came in."""
     log = failing()
     worker = Link("the loader raised AISBatchLoaderError", "error-1-0.out", 812)
     daemons = [calm("proxy"), log]

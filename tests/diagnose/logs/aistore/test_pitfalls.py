@@ -51,7 +51,7 @@ def test_traps_have_names_of_their_own() -> None:
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash to check the syntax")
 def test_the_commands_can_be_pasted_once_filled_in() -> None:
-    """With the blanks filled, a shell takes them; endpoint, token and certificate come before the download."""
+    """With the blanks filled, a shell takes them; endpoint, token, certificate come before the download."""
     text = "\n".join(fetch_commands())
     filled = (
         text.replace("<", "").replace(">", "").replace("the workers' logs", "logs").replace("folder of ", "")
