@@ -14,11 +14,12 @@ MAX_HOSTS = 4
 
 _RECORDER = (
     "export TORCH_FR_BUFFER_SIZE=20000 TORCH_NCCL_TRACE_BUFFER_SIZE=20000   # next start, older torch too",
-    "export TORCH_NCCL_DUMP_ON_TIMEOUT=1   # next start",
+    "export TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_NCCL_ASYNC_ERROR_HANDLING=3   # next start; torchrun sets 1",
     "export TORCH_FR_DUMP_TEMP_FILE=/persistent/path/rank_   # next start",
     "export TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/persistent/path/rank_   # next start, older torch",
 )
-_TITAN_RECORDER = ("--comm.trace_buf_size 20000   # next start: torchtitan sets the recorder's size itself",)
+_TITAN_RECORDER = "# next start: --comm.trace_buf_size 20000; dumps go where --comm.save_traces_folder says"
+"""torchtitan overrides the recorder's variables from its own configuration (its distributed/utils.py)."""
 _DETAIL = (
     "export TORCH_DISTRIBUTED_DEBUG=DETAIL   # next start, on few ranks: it compares every collective first"
 )
@@ -208,8 +209,7 @@ def _next_start(kind: Kind, where: Where, framework: str | None) -> tuple[str, .
     if framework in ("Ray", "verl") and kind in (*_HANGS, Kind.INCONCLUSIVE, Kind.SOFTWARE_ERROR):
         steps.append("export RAY_DEDUP_LOGS=0   # next start: Ray drops lines that ranks have in common")
     if kind in _HANGS or kind is Kind.INCONCLUSIVE:
-        steps += _TITAN_RECORDER if framework == "torchtitan" else _RECORDER[:1]
-        steps += _RECORDER[1:]
+        steps += [_TITAN_RECORDER] if framework == "torchtitan" else _RECORDER
     if kind is Kind.RANK_STALLED and where.site == "stopped":
         steps = ["kill -CONT PID", *steps]
     return tuple(steps)
