@@ -44,7 +44,7 @@ class Clock:
 
     def begins(self, month: int, day: int, second: float, year: int | None = None) -> bool:
         """The file's beginning, from its first line (with the year) or its name; False if no such day."""
-        base = _ordinal(year or YEAR_UNKNOWN, month, day)
+        base = _ordinal(YEAR_UNKNOWN if year is None else year, month, day)
         if base is None:
             return False
         self.base, self.year_known, self._named = base, year is not None, (month, day)

@@ -54,7 +54,7 @@ class DaemonFile:
     INFO file. Times are unix seconds if `dated`; with `year_known` False they stand in YEAR_UNKNOWN, with
     `dated` False on the first of January 1970. `header`: ``started``, ``rotated``, or None if no line says
     why the file begins. `zone` is the marker's word, `zone_offset_s` what was taken off to get UTC, None if
-    no marker states a zone that has a number. `stepped_back`: stats lines below the one before.
+    no marker states a zone that has a number. `fell`: stats lines below the one before.
     """
 
     name: str
@@ -70,7 +70,7 @@ class DaemonFile:
     zone: str | None = None
     zone_offset_s: float | None = None
     samples: tuple[Sample, ...] = ()
-    stepped_back: tuple[Seen, ...] = ()
+    fell: tuple[Sample, ...] = ()
     patterns: Mapping[str, tuple[Bucket, ...]] | None = None
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.diagnose.logs.aistore.buckets import Buckets
+from harness.diagnose.logs.aistore.clean import cleaned, falls
 from harness.diagnose.logs.aistore.clock import Clock
-from harness.diagnose.logs.aistore.counters import MAX_STATS_CHARS, read_counters, stepped_back
+from harness.diagnose.logs.aistore.counters import MAX_STATS_CHARS, read_counters
 from harness.diagnose.logs.aistore.lines import UNREADABLE, read_lines
 from harness.diagnose.logs.aistore.model import TRACKED, Bucket, DaemonFile, Daemons, Sample, Seen
 from harness.diagnose.logs.aistore.names import HEADER, MAX_LINE_CHARS, STAMP, host_facts, name_facts
@@ -16,9 +17,7 @@ from harness.diagnose.logs.aistore.skim import worth_reading
 MAX_SAMPLES = 16384
 """Stats lines kept of one file; beyond that every second one goes, since counters add up."""
 
-MAX_STEPS_BACK = 256
 MAX_TEXT_CHARS = 300
-_JITTER_S = 60.0
 _MARKS = (b"===", b" common:", b" common_stats:")
 _HEADER_LINES = 3
 
@@ -63,12 +62,10 @@ class _Reader:
             if self.clock.begins(month, day, second):
                 self.began = float(second)
         self._values = (0,) * len(TRACKED)
-        self._sampled = False
         self._samples: list[Sample] = []
         self._newest: Sample | None = None
         self._every = 1
         self._skipped = 0
-        self._back: list[Seen] = []
         self._patterns: dict[str, Buckets] = {}
         self._looks_target = False
 
@@ -112,6 +109,7 @@ class _Reader:
         clock = self.clock
         if self._newest and (not self._samples or self._samples[-1] != self._newest):
             self._samples.append(self._newest)
+        samples = tuple(replace(s, at=clock.absolute(s.at)) for s in cleaned(self._samples))
         return DaemonFile(
             name=self.name,
             role=self._role(),
@@ -125,8 +123,8 @@ class _Reader:
             header=self.header,
             zone=clock.zone,
             zone_offset_s=clock.zone_offset_s,
-            samples=tuple(replace(s, at=clock.absolute(s.at)) for s in _in_order(self._samples)),
-            stepped_back=tuple(replace(seen, at=clock.absolute(seen.at)) for seen in self._back),
+            samples=samples,
+            fell=tuple(falls(samples)),
             patterns={name: tuple(self._absolute(found)) for name, found in self._patterns.items()},
         )
 
@@ -171,9 +169,7 @@ class _Reader:
 
     def _sample(self, values: tuple[int, ...], text: str, at: float) -> None:
         self._looks_target = self._looks_target or "getbatch" in text or "disk." in text
-        if self._sampled and stepped_back(self._values, values) and len(self._back) < MAX_STEPS_BACK:
-            self._back.append(Seen(at, self.number, text[:MAX_TEXT_CHARS]))
-        self._values, self._sampled = values, True
+        self._values = values
         self._skipped += 1
         self._newest = Sample(at, self.number, values)
         if self._skipped < self._every:
@@ -183,13 +179,6 @@ class _Reader:
         if len(self._samples) > MAX_SAMPLES:
             self._samples = self._samples[::2]
             self._every *= 2
-
-
-def _in_order(samples: Sequence[Sample]) -> Iterator[Sample]:
-    """All but those that stand later than their successor: their stamps were garbled."""
-    for sample, after in zip(samples, [*samples[1:], None], strict=True):
-        if after is None or sample.at <= after.at + _JITTER_S:
-            yield sample
 
 
 def _without_copies(files: Sequence[DaemonFile]) -> Iterator[DaemonFile]:

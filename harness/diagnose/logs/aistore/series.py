@@ -75,7 +75,7 @@ def moved(file: DaemonFile, by_s: float) -> DaemonFile:
         last=file.last + by_s,
         year_known=True,
         samples=tuple(replace(sample, at=sample.at + by_s) for sample in file.samples),
-        stepped_back=tuple(seen(old) for old in file.stepped_back),
+        fell=tuple(replace(sample, at=sample.at + by_s) for sample in file.fell),
         patterns={
             name: tuple(Bucket(b.count, seen(b.first), seen(b.last)) for b in buckets)
             for name, buckets in (file.patterns or {}).items()
@@ -95,10 +95,10 @@ def restarts(daemon: Series, start: float, end: float) -> Iterator[Citation]:
                 yield Citation("log", f"{daemon.id} started up inside the window", file.name, 1)
             elif not _goes_on(before, file):
                 yield Citation("log", f"{daemon.id}: a new log begins inside the window", file.name, 1)
-        for seen in file.stepped_back:
-            if start < seen.at < end:
+        for sample in file.fell:
+            if start < sample.at < end:
                 yield Citation(
-                    "log", f"{daemon.id}: counters fell, so it had restarted", file.name, seen.line
+                    "log", f"{daemon.id}: counters fell, so it had restarted", file.name, sample.line
                 )
 
 

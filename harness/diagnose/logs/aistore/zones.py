@@ -30,7 +30,8 @@ def stops(daemons: Sequence[Series]) -> list[tuple[float, float]]:
     grown = sorted(_grown(targets), key=lambda span: span[1])
     found: list[tuple[float, float]] = []
     served = 0
-    for (start, end, count), after in zip(grown, [*grown[1:], None], strict=True):
+    for index, (start, end, count) in enumerate(grown):
+        after = grown[index + 1] if index + 1 < len(grown) else None
         served += count
         # A long span may hide that the requests began anew only at its end.
         resumed = last if after is None else after[1] - min(after[1] - after[0], _MAX_TOLERANCE_S)

@@ -1,6 +1,7 @@
 """What the storage did in a window: the side, the chain, the clocks, and what stays open."""
 
 import datetime
+import random
 from pathlib import Path
 
 import pytest
@@ -378,3 +379,56 @@ def test_error_files_do_not_count_lines_twice(tmp_path: Path) -> None:
 
     assert [pattern.count for pattern in one(found, "ais-target-2").patterns] == [1, 1, 1, 1]
     assert {citation.file for citation in found.citations} == {log.name}
+
+
+def test_resets_that_recover_are_noise(tmp_path: Path) -> None:
+    """Idle connections that the storage closes cost some answers an hour, and nothing else."""
+    log = daemon().run(at("20:00"), get_n=9000)
+    log.counters["err.http.write.n"] = 6
+    log.run(at("21:00"), get_n=9000).run(at("22:30"))
+
+    found = report(tmp_path, [calm("proxy"), log], WINDOW, DEATH)
+
+    assert (found.side, found.erring, found.recommendations) == ("calm", (), ())
+
+
+def test_lost_clients_without_a_death_stay_open(tmp_path: Path) -> None:
+    """Whether answers broke before or after the job died decides; without its death nothing does."""
+    log = daemon().run(at("20:30"), get_n=9000)
+    log.run(at("21:00"), get_n=9000, err_http_write_n=50).run(at("22:30"))
+
+    found = report(tmp_path, [calm("proxy"), log], WINDOW)
+
+    assert (found.side, found.erring) == ("unknown", ())
+
+
+def test_lost_clients_before_the_death_are_a_failure(tmp_path: Path) -> None:
+    """Answers that broke while the job still ran are the storage's."""
+    log = daemon().run(at("20:30"), get_n=9000)
+    log.run(at("20:51"), get_n=9000, err_http_write_n=50).run(at("21:00"), get_n=9000).run(at("22:30"))
+
+    found = report(tmp_path, [calm("proxy"), log], WINDOW, DEATH)
+
+    assert (found.side, found.erring) == ("target", ("ais-target-1",))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_garbled_logs_are_assessed_all_the_same(tmp_path: Path, seed: int) -> None:
+    """Whatever bytes are overwritten or lines lost, there is an answer, and its citations are real."""
+    chance = random.Random(seed)
+    files = []
+    for log in (calm("proxy"), failing(), calm(number=3)):
+        kept = [line for line in log.lines if chance.random() > 0.1]
+        data = bytearray("\n".join(kept).encode())
+        for _ in range(len(data) // 200):
+            data[chance.randrange(len(data))] = chance.choice(b"0123456789:IWE .\n\x00\xff")
+        path = tmp_path / log.name
+        path.write_bytes(data)
+        files.append((log.name, path))
+
+    found = assess(read_daemons(files), (unix(WINDOW[0]), unix(WINDOW[1])), unix(DEATH))
+
+    assert found.summary
+    for citation in found.citations:
+        lines = (tmp_path / str(citation.file)).read_bytes().split(b"\n")
+        assert 1 <= (citation.line or 0) <= len(lines)
