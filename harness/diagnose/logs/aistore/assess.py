@@ -70,6 +70,8 @@ def assess(
         complaints.extend(row_complaints(daemon, one, span))
     dated = all(file.year_known for file in files)
     side = _side(found, rows, where, bounded)
+    if side == "calm" and (daemons.complaints or len(files) < len(daemons.files)):
+        side = "unknown"  # What could not be read may be what failed.
     erring = tuple(one.id for one in rows if one.erring)
     links = chain(found, rows, span, dated)
     citations = [citation for one in rows for citation in row_citations(one)]
@@ -167,7 +169,7 @@ def _side(found: Sequence[Series], rows: Sequence[DaemonRow], where: Window, bou
     )
     strange = any(not pattern.usual for one in rows for pattern in one.patterns)
     covered = bool(targets) and all(one.covers and not one.restarted for one in rows)
-    if not covered or open_ or strange or not any(one.stats for one in targets):
+    if not covered or open_ or strange or not all(one.stats for one in targets):
         return "unknown"
     return "calm" if where.compared or not any(map(_ever_failed, found)) else "unknown"
 

@@ -35,8 +35,4 @@ def cleaned(samples: Sequence[Sample]) -> list[Sample]:
 
 def falls(samples: Sequence[Sample]) -> list[Sample]:
     """The samples below the one before: the daemon had restarted."""
-    return [
-        now
-        for before, now in itertools.pairwise(samples)
-        if stepped_back(before.values, now.values)
-    ]
+    return [now for before, now in itertools.pairwise(samples) if stepped_back(before.values, now.values)]

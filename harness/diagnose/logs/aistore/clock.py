@@ -40,6 +40,7 @@ class Clock:
         self.zone_offset_s: float | None = None
         self._named: tuple[int, int] | None = None
         self._prev: float | None = None
+        self._older: float | None = None
         self._before_wrap: tuple[int, float] | None = None
 
     def begins(self, month: int, day: int, second: float, year: int | None = None) -> bool:
@@ -56,7 +57,11 @@ class Clock:
         prev = self._prev
         if prev is None:
             self._prev = second
+        elif second < prev - _JITTER_S and self._older is not None and second >= self._older - _JITTER_S:
+            # The line before alone had jumped ahead: it was garbled, time goes on from the one before it.
+            self._prev = second
         elif second < prev - _JITTER_S:
+            self._older = None
             self._before_wrap = (self.day, prev)
             self.day += 1
             self._prev = second
@@ -68,7 +73,7 @@ class Clock:
             return (self.day - 1) * DAY_S + second
         else:
             self._before_wrap = None
-            self._prev = max(prev, second)
+            self._older, self._prev = prev, max(prev, second)
         return self.day * DAY_S + second
 
     def dated(self, year: int, month: int, day: int) -> None:

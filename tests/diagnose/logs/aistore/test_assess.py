@@ -370,6 +370,22 @@ def test_no_logs_at_all_say_how_to_fetch_them() -> None:
     assert any("ais log get cluster" in step for step in found.next_steps)
 
 
+def test_a_log_that_cannot_be_placed_forbids_to_call_the_storage_calm(tmp_path: Path) -> None:
+    """What could not be read may be what failed."""
+    files = [calm("proxy").write(tmp_path), calm().write(tmp_path)]
+    lost = calm(number=2)
+    lost.lines = [line for line in lost.lines[1:] if "=====" not in line]
+
+    found = assess(
+        read_daemons([*files, lost.write(tmp_path, "ais-target-2.log")]),
+        (unix(WINDOW[0]), unix(WINDOW[1])),
+        unix(DEATH),
+    )
+
+    assert found.side == "unknown"
+    assert any("of which day" in complaint for complaint in found.complaints)
+
+
 def test_error_files_do_not_count_lines_twice(tmp_path: Path) -> None:
     """An ERROR file repeats the lines of its INFO file."""
     log = failing()

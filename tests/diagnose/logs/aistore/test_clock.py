@@ -34,13 +34,14 @@ def test_lines_out_of_order_are_no_midnight() -> None:
     assert found == [86395.0, 86393.0, 86402.0, 86399.0, 86403.0]
 
 
-def test_one_garbled_stamp_is_no_midnight() -> None:
-    """A single line far back, after which time goes on as before, does not count."""
+@pytest.mark.parametrize("garbled", [4.0, 23.5])
+def test_one_garbled_stamp_is_no_midnight(garbled: float) -> None:
+    """A single line far back or far ahead, after which time goes on as before, does not count."""
     clock = named(11, 19, 20 * HOUR)
 
-    found = [clock.at(at * HOUR) for at in (20.1, 4.0, 20.2)]
+    found = [clock.at(at * HOUR) for at in (20.1, garbled, 20.2, 20.3)]
 
-    assert found[2] == 20.2 * HOUR
+    assert found[2:] == [20.2 * HOUR, 20.3 * HOUR]
 
 
 def test_the_marker_gives_the_year_and_the_zone() -> None:
