@@ -66,7 +66,7 @@ def row(daemon: Series, span: Span) -> DaemonRow:
 def row_complaints(daemon: Series, found: DaemonRow, span: Span) -> Iterator[str]:
     """Why a daemon's logs do not cover the window."""
     if daemon.began > span.start:
-        yield f"{daemon.id}: its first log begins after the window ({_minutes(daemon.began - span.start)})"
+        yield f"{daemon.id}: its first log begins {_minutes(daemon.began - span.start)} after the window does"
     if daemon.last < span.start:
         yield f"{daemon.id}: its logs end before the window ({_minutes(span.start - daemon.last)})"
     elif daemon.last < span.end - END_SLACK_S:
@@ -164,7 +164,7 @@ def _patterns(daemon: Series, span: Span) -> Iterator[PatternCount]:
 def _reasons(deltas: tuple[Growth, ...], patterns: tuple[PatternCount, ...], span: Span) -> Iterator[str]:
     for found in patterns:
         if found.name in STRONG and not found.usual:
-            yield f"{found.meaning} ({found.count} lines)"
+            yield f"{found.meaning} ({_lines(found.count)})"
     for growth in deltas:
         if growth.risen and (growth.counter != _BY_CLIENT or span.death is not None):
             yield f"{growth.counter} grew by {growth.grew}"
@@ -186,7 +186,7 @@ def row_citations(found: DaemonRow) -> Iterator[Citation]:
     yield from found.restarts
     for pattern in found.patterns:
         often = ", as often as before" if pattern.usual else ""
-        says = f"{found.id}: {pattern.meaning} ({pattern.count} lines in the window{often})"
+        says = f"{found.id}: {pattern.meaning} ({_lines(pattern.count)} in the window{often})"
         yield Citation("log", says, pattern.file, pattern.first.line)
     for growth in found.deltas:
         if growth.risen:
@@ -208,3 +208,7 @@ def _rate(steps: list[Step]) -> float | None:
 
 def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _lines(count: int) -> str:
+    return "1 line" if count == 1 else f"{count} lines"
