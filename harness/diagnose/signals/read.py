@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from harness.diagnose.signals.columns import FIELDS, Floats, Ints, StepColumns
-from harness.diagnose.signals.formats.unpack import MAGIC, Gunzip
 from harness.diagnose.signals.starts import near
+from harness.diagnose.texts.unpack import MAGIC, Gunzip
 
 _WORDS = ("loss", "grad_norm", "param_norm", "max_attn_logit", "loss_scale", "skipped", "lr")
 """Fields that may be the words NaN, Infinity, -Infinity, or a boolean."""

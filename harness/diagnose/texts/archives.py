@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness.diagnose.texts.sniff import HEAD_BYTES, SPANS, TEXT, sniff
-from harness.diagnose.texts.unpack import UNREADABLE, Reader, filled, open_regular, reader, reason
+from harness.diagnose.texts.unpack import UNREADABLE, Reader, filled, is_packed, open_regular, reader, reason
 
 MAX_MEMBERS = 1 << 16
 MAX_DEPTH = 3
@@ -35,6 +35,7 @@ _NOT_ARCHIVES = (".pt", ".pth", ".bin", ".ckpt", ".distcp", ".npz", ".whl", ".ja
 """zip or tar inside, and no logs in them."""
 
 _CHUNK_BYTES = 1 << 20
+_ZIP_MAGIC = b"PK\x03\x04"
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,14 @@ def is_archive(file: Path, name: str) -> bool:
     lower = name.lower()
     if lower.endswith(_NOT_ARCHIVES):
         return False
+    if lower.endswith((*_TARS, ".zip")):
+        return True
     with open_regular(file) as opened:
-        head, error = filled(reader(opened), 512)
-        if error is not None and not head:
-            return lower.endswith(_TARS)
-    return head.startswith(b"PK\x03\x04") or head[257:262] == b"ustar" or lower.endswith((*_TARS, ".zip"))
+        if opened.read(4) == _ZIP_MAGIC:
+            return zipfile.is_zipfile(opened)
+        opened.seek(0)
+        head, _ = filled(reader(opened), tarfile.BLOCKSIZE)
+    return _begins_tar(head)
 
 
 class Unpacking:
@@ -158,13 +162,23 @@ def _joined(archive: str, member: str) -> str:
 
 
 def _may_be_text(head: bytes, name: str) -> bool:
-    packed = (b"PK\x03\x04", b"\x1f\x8b\x08", b"BZh", b"\xfd7zXZ\x00", b"\xff\xfe", b"\xfe\xff", b"\0")
     return (
-        head.startswith(packed)
-        or head[257:262] == b"ustar"
+        head.startswith((_ZIP_MAGIC, b"\0"))
+        or is_packed(head)
+        or _begins_tar(head)
         or name.lower().endswith((*_TARS, ".zip"))
         or sniff(head) in (TEXT, SPANS)
     )
+
+
+def _begins_tar(head: bytes) -> bool:
+    if head[257:262] != b"ustar":
+        return False
+    try:
+        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except tarfile.TarError:
+        return False
+    return True
 
 
 class _Forward:

@@ -116,20 +116,18 @@ class _Search:
                 if expected:
                     self.complaints.append(f"{name}: {what}, not read")
                 return
-        with open_regular(file) as opened:
-            magic = opened.read(8)
         if is_archive(file, PurePosixPath(name).name):
             for member in self.unpacking.members(file, name, self.complaints):
                 self._take(member.name, member.path, expected=False, parts=(*file.parts[:-1],), above=name)
             return
-        for known, packer in _UNKNOWN_PACKED.items():
-            if magic.startswith(known):
-                self.complaints.append(f"{name}: packed with {packer}: unpack it first")
-                return
         self._take(name, file, expected=expected, parts=file.parts[:-1], above="")
 
     def _take(self, name: str, file: Path, *, expected: bool, parts: Sequence[str], above: str) -> None:
         kind = kind_of(file)
+        named = name.lower().endswith((".zst", ".lz4", ".7z"))
+        if (kind == BINARY or named) and (packer := _packer(file)):
+            self.complaints.append(f"{name}: packed with {packer}: unpack it first")
+            return
         if kind in (BINARY, EMPTY) and expected:
             self.complaints.append(f"{name}: {'nothing in it' if kind == EMPTY else 'binary, no text'}")
         if kind not in (SPANS, TEXT):
@@ -151,6 +149,12 @@ def kind_of(file: Path) -> str:
             opened.seek(max(opened.seek(0, os.SEEK_END) - HEAD_BYTES, 0))
             head = opened.read(HEAD_BYTES)
         return sniff(head)
+
+
+def _packer(file: Path) -> str | None:
+    with open_regular(file) as opened:
+        magic = opened.read(4)
+    return _UNKNOWN_PACKED.get(magic)
 
 
 def _files(path: Path, complaints: list[str]) -> Iterator[Path]:

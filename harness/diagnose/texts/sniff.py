@@ -21,7 +21,6 @@ _SPOKEN = ("log", "message", "msg", "MESSAGE", "textPayload")
 """Under one of these, container runtimes, journald and log exports keep the line that a program wrote."""
 
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-_BINARIES = (b"\x7fELF", b"\x89PNG", b"\x89HDF", b"\xff\xd8\xff", b"%PDF-", b"PAR1", b"SQLite format 3\0")
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1b\0")) + b"\x7f"
 _MIN_BYTES = 4 << 10
 """A shorter file may hold any bytes: it costs nothing to read."""
@@ -36,8 +35,6 @@ def sniff(head: bytes) -> str:
         head = head.decode("utf-16", errors="replace").encode()
     elif head.startswith(_PICKLES):
         return ELSE
-    elif head.startswith(_BINARIES):
-        return BINARY
     else:
         if not head:
             return EMPTY

@@ -18,7 +18,9 @@ UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 _GZIP_WINDOW = 31
 _BZ2_MAGIC = b"BZh"
+_BZ2_BLOCK = b"1AY&SY"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _XZ_MEMORY_BYTES = 128 << 20
 """What the strongest usual settings need, and no more: a file can ask for gigabytes."""
 
@@ -96,13 +98,12 @@ def open_regular(path: Path) -> BinaryIO:
 
 def reader(opened: BinaryIO) -> Reader:
     """Reads a file that was just opened, unpacked if it is gzip, bzip2 or xz."""
-    magic = opened.read(len(_XZ_MAGIC))
-    opened.seek(0)
+    magic = _magic(opened)
     if magic.startswith(MAGIC):
         return Gunzip(opened).read
-    if magic.startswith(_BZ2_MAGIC) and magic[3:4].isdigit():
+    if _is_bz2(magic):
         return _Unpack(opened, _BZ2_MAGIC, bz2.BZ2Decompressor).read
-    if magic == _XZ_MAGIC:
+    if magic.startswith(_XZ_MAGIC):
         return _Unpack(
             opened, _XZ_MAGIC, lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
         ).read
@@ -111,16 +112,29 @@ def reader(opened: BinaryIO) -> Reader:
 
 def is_plain(opened: BinaryIO) -> bool:
     """Whether a file that was just opened is read as it lies: neither packed nor UTF-16."""
-    magic = opened.read(len(_XZ_MAGIC))
+    magic = _magic(opened)
+    return not (is_packed(magic) or magic.startswith(_UTF16))
+
+
+def is_packed(head: bytes) -> bool:
+    """Whether first bytes are those of a gzip, bzip2 or xz file."""
+    return head.startswith((MAGIC, _XZ_MAGIC)) or _is_bz2(head)
+
+
+def _magic(opened: BinaryIO) -> bytes:
+    magic = opened.read(len(_BZ2_MAGIC) + 1 + len(_BZ2_BLOCK))
     opened.seek(0)
-    packed = magic.startswith((MAGIC, _XZ_MAGIC)) or (magic.startswith(_BZ2_MAGIC) and magic[3:4].isdigit())
-    return not packed and magic[:2] not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return magic
+
+
+def _is_bz2(head: bytes) -> bool:
+    return head.startswith(_BZ2_MAGIC) and head[4:].startswith(_BZ2_BLOCK)
 
 
 def decoded(read: Reader) -> Reader:
     """Reads UTF-16 (a log that PowerShell redirected) as UTF-8, anything else as it is."""
     first = read(2)
-    if first not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+    if first not in _UTF16:
         held = [first]
         return lambda size: held.pop() or read(size) if held else read(size)
     decoder = codecs.getincrementaldecoder("utf-16")(errors="replace")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.diagnose.signals.columns import Floats, StepColumns
-from harness.diagnose.signals.formats.sources import LogSource
+from harness.diagnose.texts.files import TextFile
 
 SAME_STEP_S = 10.0
 """Lines of one step within this time are one record; a restart takes longer to come back to a step."""
@@ -38,7 +38,7 @@ class _Row:
 class StepBuilder:
     """Collects the rows of one rank in one file; a step number that goes back begins another piece."""
 
-    source: LogSource
+    source: TextFile
     rank: int
     format: str
     _segments: list[list[_Row]] = field(default_factory=list)

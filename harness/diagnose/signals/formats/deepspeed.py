@@ -9,10 +9,11 @@ import re
 from dataclasses import dataclass, field
 
 from harness.diagnose.signals.formats.builder import Piece, StepBuilder
+from harness.diagnose.signals.formats.dates import unix_time
 from harness.diagnose.signals.formats.deepspeed_timers import TimerLines
-from harness.diagnose.signals.formats.lines import Line, unix_time
 from harness.diagnose.signals.formats.numbers import number
-from harness.diagnose.signals.formats.sources import LogSource
+from harness.diagnose.texts.files import TextFile
+from harness.diagnose.texts.lines import Line
 
 FORMAT = "deepspeed"
 MAX_RECORD_CHARS = 400
@@ -32,7 +33,7 @@ _TIMES = re.compile(r"\btime \(ms\) \|")
 class DeepSpeed:
     """Records of one file. `skipped` counts since the record before; ``samples_per_s`` is an extra column."""
 
-    source: LogSource
+    source: TextFile
     _builders: dict[int, StepBuilder] = field(default_factory=dict)
     _timers: dict[int, TimerLines] = field(default_factory=dict)
     _skipped: dict[int, tuple[int, int]] = field(default_factory=dict)

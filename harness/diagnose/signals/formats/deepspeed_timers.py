@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from harness.diagnose.signals.formats.lines import Line
 from harness.diagnose.signals.formats.numbers import number
+from harness.diagnose.texts.lines import Line
 
 _TIME = re.compile(r"\| (\w+): ([\d.]+)(?= \||\s*$)")
 

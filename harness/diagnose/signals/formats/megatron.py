@@ -9,11 +9,12 @@ import re
 from dataclasses import dataclass, field
 
 from harness.diagnose.signals.formats.builder import Piece, StepBuilder
+from harness.diagnose.signals.formats.dates import unix_time
 from harness.diagnose.signals.formats.foreign import LAST_RANK, OpenSpan, TimerRow
-from harness.diagnose.signals.formats.lines import Line, unix_time
 from harness.diagnose.signals.formats.megatron_timers import HEADER, TimerBlock, rank_values, straggler_rows
 from harness.diagnose.signals.formats.numbers import number
-from harness.diagnose.signals.formats.sources import LogSource
+from harness.diagnose.texts.files import TextFile
+from harness.diagnose.texts.lines import Line
 
 FORMAT = "megatron"
 MAX_WRAPS = 8
@@ -56,7 +57,7 @@ class _Record:
 class Megatron:
     """Records of one file. Iteration lines are the last rank's, whose number may be unknown."""
 
-    source: LogSource
+    source: TextFile
     timers: list[TimerRow] = field(default_factory=list)
     world_size: int | None = None
     local_rank: int | None = None

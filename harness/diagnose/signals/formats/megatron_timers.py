@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from harness.diagnose.signals.formats.foreign import TimerRow
-from harness.diagnose.signals.formats.lines import Line
 from harness.diagnose.signals.formats.numbers import number
+from harness.diagnose.texts.lines import Line
 
 HEADER = re.compile(r"(?:\(min, max\) |max )?times? across ranks \(ms\):")
 MAX_FOREIGN_LINES = 3

@@ -1,31 +1,105 @@
 """Everything under some paths that other people's frameworks recorded, step by step."""
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from harness.diagnose.signals.formats.attempts import merged
 from harness.diagnose.signals.formats.builder import Piece
 from harness.diagnose.signals.formats.deepspeed import DeepSpeed
 from harness.diagnose.signals.formats.foreign import LAST_RANK, Foreign, OpenSpan, TimerRow
-from harness.diagnose.signals.formats.lines import Candidates
 from harness.diagnose.signals.formats.megatron import Megatron
-from harness.diagnose.signals.formats.sources import UNREADABLE, LogSource, blocks, find_logs, reason
 from harness.diagnose.signals.formats.torchtitan_events import EventReader
 from harness.diagnose.signals.formats.torchtitan_lines import TorchtitanLines
 from harness.diagnose.signals.formats.torchtitan_spans import SpanLog, span_logs
+from harness.diagnose.texts.blocks import Blocks
+from harness.diagnose.texts.files import TextFile, find_texts
+from harness.diagnose.texts.lines import Line
+from harness.diagnose.texts.pool import each_file
+from harness.diagnose.texts.scan import Pattern, Scanner
 
-__all__ = ["Foreign", "OpenSpan", "TimerRow", "read_foreign"]
+__all__ = [
+    "PATTERNS",
+    "FileReaders",
+    "FileRecords",
+    "Foreign",
+    "OpenSpan",
+    "TimerRow",
+    "assemble",
+    "read_foreign",
+    "read_spans",
+]
+
+STEP_RECORD = "STEP_RECORD"
+"""The tag of lines that may hold a record, or a part of one."""
+
+_NEEDLES = (
+    *("loss: ", "the checkpoint", "iteration ", "ranks (ms)", "/Rnk: ", "Ranks with "),
+    *("world size", "world_size ", "step=", "time (ms) |"),
+)
+"""One of them is in each line that a parser wants."""
+
+PATTERNS = tuple(Pattern(STEP_RECORD, re.escape(needle)) for needle in _NEEDLES)
+"""To be looked for in every file of kind ``text``; the lines go to `FileReaders`."""
+
+SPAN_BLOCK_BYTES = 8 << 20
+"""JSON lines are read faster in larger blocks."""
 
 
-@dataclass
-class _Reading:
-    complaints: list[str]
-    pieces: list[Piece] = field(default_factory=list)
-    timers: list[TimerRow] = field(default_factory=list)
-    span_logs: list[SpanLog] = field(default_factory=list)
-    open_in_text: dict[int, OpenSpan] = field(default_factory=dict)
-    megatron: list[Megatron] = field(default_factory=list)
+@dataclass(frozen=True)
+class FileRecords:
+    """What one file said. `world_size`: as stated, None if it is not. `complaints`: ``FILE: why``.
+
+    `local_rank` is of whoever printed Megatron's iterations, where the global rank is not stated.
+    """
+
+    file: str
+    pieces: tuple[Piece, ...] = ()
+    timers: tuple[TimerRow, ...] = ()
+    open_spans: tuple[tuple[int, OpenSpan], ...] = ()
+    span_logs: tuple[SpanLog, ...] = ()
+    complaints: tuple[str, ...] = ()
+    world_size: int | None = None
+    local_rank: int | None = None
+
+
+class FileReaders:
+    """The readers of all formats over one text file. Lines without STEP_RECORD count only in between."""
+
+    def __init__(self, file: TextFile) -> None:
+        self.file = file
+        self._torchtitan, self._megatron, self._deepspeed = (
+            TorchtitanLines(file),
+            Megatron(file),
+            DeepSpeed(file),
+        )
+
+    @property
+    def follow(self) -> bool:
+        """Whether the next line is wanted, whatever is in it."""
+        return self._megatron.follow
+
+    def feed(self, line: Line) -> None:
+        """Look at one line; lines come in order."""
+        if STEP_RECORD in line.tags or self._megatron.follow:
+            self._torchtitan.feed(line)
+            self._megatron.feed(line)
+            self._deepspeed.feed(line)
+
+    def finish(self) -> FileRecords:
+        """All that the file said, once it has been read."""
+        megatron = self._megatron
+        pieces = (*self._torchtitan.pieces(), *megatron.finish(), *self._deepspeed.finish())
+        return FileRecords(
+            self.file.name,
+            pieces,
+            tuple(sorted(megatron.timers, key=lambda row: row.line)),
+            tuple({**self._torchtitan.open_spans(), **megatron.open_spans()}.items()),
+            world_size=megatron.world_size,
+            local_rank=megatron.local_rank,
+        )
 
 
 def read_foreign(paths: Sequence[Path]) -> Foreign:
@@ -34,95 +108,108 @@ def read_foreign(paths: Sequence[Path]) -> Foreign:
     Never raises for what is in them: damaged lines are passed over, and what a file lacks is complained of.
     Times are unix seconds; a date without a zone is taken as UTC.
     """
-    sources, complaints = find_logs(paths)
-    reading = _Reading(complaints)
-    for source in sources:
-        if source.kind == "spans":
-            _read_spans(source, reading)
-        else:
-            _read_text(source, reading)
-    world_size = _world_size(reading)
-    pieces = [*_with_last_rank(reading.pieces, reading, world_size), *_main_program(reading)]
-    spans = dict(reading.open_in_text)
-    spans.update(_last_open(reading.span_logs))
-    return Foreign(merged(pieces), tuple(reading.timers), tuple(complaints), world_size, spans)
+    with TemporaryDirectory(prefix="drill-texts-") as scratch:
+        files, complaints = find_texts(paths, Path(scratch))
+        scanner = Scanner(PATTERNS)
+        texts = [file for file in files if file.kind == "text"]
+        read = dict(zip(texts, each_file(texts, lambda file: _read_text(file, scanner), lost), strict=True))
+        return assemble([read[file] if file in read else read_spans(file) for file in files], complaints)
 
 
-def _read_spans(source: LogSource, reading: _Reading) -> None:
+def lost(file: TextFile, why: str) -> FileRecords:
+    """The records of a file that could not be read."""
+    return FileRecords(file.name, complaints=(f"{file.name}: {why}",))
+
+
+def read_spans(file: TextFile) -> FileRecords:
+    """Read a file of kind ``spans``. Polars has threads of its own: not for a forked process."""
     reader = EventReader()
-    try:
-        for number, block in blocks(source):
-            reader.add(number, block)
-    except UNREADABLE as error:
-        reading.complaints.append(f"{source.name}: {reason(error)}")
+    number = 1
+    blocks = Blocks(file.path, SPAN_BLOCK_BYTES)
+    for block in blocks:
+        data = block.data[: block.end]
+        reader.add(number, data)
+        number += data.count(b"\n")
     events = reader.events()
+    complaints = list(blocks.complaints)
     if events.damaged:
-        lines = "line is" if events.damaged == 1 else "lines are"
-        reading.complaints.append(f"{source.name}: {events.damaged} {lines} damaged")
-    reading.span_logs += span_logs(events, source)
+        complaints.append(f"{events.damaged} {'line is' if events.damaged == 1 else 'lines are'} damaged")
+    return FileRecords(
+        file.name,
+        span_logs=tuple(span_logs(events, file)),
+        complaints=tuple(f"{file.name}: {why}" for why in complaints),
+    )
 
 
-def _read_text(source: LogSource, reading: _Reading) -> None:
-    torchtitan, megatron, deepspeed = TorchtitanLines(source), Megatron(source), DeepSpeed(source)
-    lines = Candidates(blocks(source))
-    try:
-        for line in lines:
-            torchtitan.feed(line)
-            megatron.feed(line)
-            deepspeed.feed(line)
-            lines.follow = megatron.follow
-    except UNREADABLE as error:
-        reading.complaints.append(f"{source.name}: {reason(error)}")
-    reading.pieces += [*torchtitan.pieces(), *megatron.finish(), *deepspeed.finish()]
-    reading.timers += sorted(megatron.timers, key=lambda row: row.line)
-    reading.open_in_text.update(torchtitan.open_spans())
-    reading.open_in_text.update(megatron.open_spans())
-    reading.megatron.append(megatron)
+def assemble(records: Sequence[FileRecords], complaints: Sequence[str]) -> Foreign:
+    """Put together what all files said, in their order; `complaints` of finding them come first."""
+    said = [*complaints, *(why for one in records for why in one.complaints)]
+    world_size = _world_size(records, said)
+    ranked = [*_with_last_rank(records, world_size, said)]
+    logs = _main_program([log for one in records for log in one.span_logs], said)
+    spans = {rank: span for one in records for rank, span in one.open_spans}
+    spans.update(_last_open(logs))
+    return Foreign(
+        merged([*ranked, *(piece for log in logs for piece in log.pieces)]),
+        tuple(row for one in records for row in one.timers),
+        tuple(said),
+        world_size,
+        spans,
+    )
 
 
-def _world_size(reading: _Reading) -> int | None:
+def _read_text(file: TextFile, scanner: Scanner) -> FileRecords:
+    readers, lines = FileReaders(file), scanner.lines(file)
+    for line in lines:
+        readers.feed(line)
+        lines.follow = readers.follow
+    return replace(readers.finish(), complaints=tuple(f"{file.name}: {why}" for why in lines.complaints))
+
+
+def _world_size(records: Sequence[FileRecords], complaints: list[str]) -> int | None:
     """As stated; the last statement wins over another."""
-    said = {m.source.name: m.world_size for m in reading.megatron if m.world_size}
+    said = {one.file: one.world_size for one in records if one.world_size}
     if len(set(said.values())) > 1:
         sizes = ", ".join(f"{size} in {name}" for name, size in said.items())
-        reading.complaints.append(f"{next(iter(said))}: another world size is stated elsewhere: {sizes}")
+        complaints.append(f"{next(iter(said))}: another world size is stated elsewhere: {sizes}")
     return next(reversed(said.values()), None)
 
 
-def _with_last_rank(pieces: list[Piece], reading: _Reading, world_size: int | None) -> Iterator[Piece]:
+def _with_last_rank(
+    records: Sequence[FileRecords], world_size: int | None, complaints: list[str]
+) -> Iterator[Piece]:
     """Megatron's iteration line is printed by the last rank, which does not say its number."""
-    local = {m.source.name: m.local_rank for m in reading.megatron}
     noted = set[str]()
-    for piece in pieces:
-        columns = piece.columns
-        if columns.rank != LAST_RANK:
-            yield piece
-            continue
-        rank = local[columns.file] or 0
-        if world_size:
-            rank = world_size - 1
-        elif columns.file not in noted:
-            noted.add(columns.file)
-            reading.complaints.append(
-                f"{columns.file}: nothing states the global rank that printed the iterations; taken as {rank}"
-            )
-        yield replace(piece, columns=replace(columns, rank=rank))
+    for one in records:
+        for piece in one.pieces:
+            columns = piece.columns
+            if columns.rank != LAST_RANK:
+                yield piece
+                continue
+            rank = one.local_rank or 0
+            if world_size:
+                rank = world_size - 1
+            elif one.file not in noted:
+                noted.add(one.file)
+                complaints.append(
+                    f"{one.file}: nothing states the global rank that printed the iterations; taken as {rank}"
+                )
+            yield replace(piece, columns=replace(columns, rank=rank))
 
 
-def _main_program(reading: _Reading) -> Iterator[Piece]:
+def _main_program(logs: list[SpanLog], complaints: list[str]) -> list[SpanLog]:
     """Of programs that number their ranks each from 0 (trainer, generator), the one that trains."""
     records: dict[str, int] = {}
-    for log in reading.span_logs:
+    for log in logs:
         count = sum(len(piece.columns) for piece in log.pieces)
         if count:
             records[log.program] = records.get(log.program, 0) + count
-    if len(records) > 1:
-        main = max(records, key=lambda name: ("train" in name, records[name], name))
-        others = ", ".join(sorted(name or "a log without a source" for name in records.keys() - {main}))
-        reading.complaints.append(f"structured logs: ranks of {others} are not those of {main}, left out")
-        reading.span_logs = [log for log in reading.span_logs if log.program == main]
-    for log in reading.span_logs:
-        yield from log.pieces
+    if len(records) < 2:
+        return logs
+    main = max(records, key=lambda name: ("train" in name, records[name], name))
+    others = ", ".join(sorted(name or "a log without a source" for name in records.keys() - {main}))
+    complaints.append(f"structured logs: ranks of {others} are not those of {main}, left out")
+    return [log for log in logs if log.program == main]
 
 
 def _last_open(logs: list[SpanLog]) -> dict[int, OpenSpan]:

@@ -7,10 +7,11 @@ import re
 from dataclasses import dataclass, field
 
 from harness.diagnose.signals.formats.builder import Piece, StepBuilder
+from harness.diagnose.signals.formats.dates import unix_time
 from harness.diagnose.signals.formats.foreign import OpenSpan
-from harness.diagnose.signals.formats.lines import Line, unix_time
 from harness.diagnose.signals.formats.numbers import number
-from harness.diagnose.signals.formats.sources import LogSource
+from harness.diagnose.texts.files import TextFile
+from harness.diagnose.texts.lines import Line
 
 FORMAT = "torchtitan"
 MAX_RECORD_CHARS = 400
@@ -33,7 +34,7 @@ class TorchtitanLines:
     `mfu` in percent, absent where the line says ``N/A``; ``tflops`` is an extra column.
     """
 
-    source: LogSource
+    source: TextFile
     _builders: dict[int, StepBuilder] = field(default_factory=dict)
     _saving: dict[int, OpenSpan] = field(default_factory=dict)
 

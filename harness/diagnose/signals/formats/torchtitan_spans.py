@@ -14,8 +14,8 @@ import polars as pl
 from harness.diagnose.signals.columns import FIELDS, Floats, StepColumns
 from harness.diagnose.signals.formats.builder import Piece
 from harness.diagnose.signals.formats.foreign import OpenSpan
-from harness.diagnose.signals.formats.sources import LogSource
 from harness.diagnose.signals.formats.torchtitan_events import Events
+from harness.diagnose.texts.files import TextFile
 
 FORMAT = "torchtitan"
 
@@ -45,7 +45,7 @@ class SpanLog:
     open_span: OpenSpan | None
 
 
-def span_logs(events: Events, source: LogSource) -> Iterator[SpanLog]:
+def span_logs(events: Events, source: TextFile) -> Iterator[SpanLog]:
     """One for each rank and program in a file: one file is one process's, unless somebody joined them."""
     known = pl.coalesce("global_rank", "rank").fill_null(source.rank if source.rank is not None else 0)
     table = events.table.with_columns(known.alias("rank"), pl.col("source").fill_null(""))
@@ -96,7 +96,7 @@ def _paired(part: pl.DataFrame) -> list[float | None]:
     return found
 
 
-def _pieces(part: pl.DataFrame, rank: int, source: LogSource) -> Iterator[Piece]:
+def _pieces(part: pl.DataFrame, rank: int, source: TextFile) -> Iterator[Piece]:
     named = pl.col("log_type_name")
     failed = part.filter(named.is_in(["step_error", "fetching_batch_error"])).select(_KEY)
     part = part.filter(pl.col("step").is_not_null())
@@ -137,7 +137,7 @@ def _with_scalars(steps: pl.DataFrame, scalars: pl.DataFrame) -> pl.DataFrame:
     return steps
 
 
-def _columns(rows: pl.DataFrame, rank: int, source: LogSource) -> StepColumns:
+def _columns(rows: pl.DataFrame, rank: int, source: TextFile) -> StepColumns:
     values: dict[str, Floats] = {}
     for name in rows.columns:
         if name in FIELDS or name == "fwd_bwd_s":
