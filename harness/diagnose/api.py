@@ -5,20 +5,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.diagnose.by_logs import against_logs, weighed_with_logs
 from harness.diagnose.decide import decide
 from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.gathered import Gathered, gather
+from harness.diagnose.job import (
+    heard_in_logs,
+    hosts_by_logs,
+    job_of,
+    locations_by_logs,
+    next_by_logs,
+    recommended_by_logs,
+)
 from harness.diagnose.launcher.exits import exit_text
 from harness.diagnose.remedies import next_steps, recommendations
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 from harness.diagnose.stalls import frames_text
+from harness.diagnose.texts.globs import is_glob
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import (
     Diagnosis,
-    Job,
     Location,
     RankCensus,
     RankState,
+    Recommendation,
+    Revision,
     TimelineEntry,
     Where,
 )
@@ -57,12 +68,15 @@ def diagnose(
 def conclude(gathered: Gathered, finding: Finding | None = None) -> Result:
     """Weigh what was gathered, or put what is known around a finding that was reached otherwise."""
     finding = finding or decide(gathered)
+    finding, revised = weighed_with_logs(finding, gathered)
+    if finding is gathered.text.finding:
+        finding, revised = against_logs(finding, gathered), gathered.text.revised
     sampled = {
         rank: frames_text(own.main)
         for rank, stacks in gathered.stacks.items()
         if (own := stacks.own) and own.main
     }
-    return Result(_diagnosis(finding, gathered), gathered.flight.table(finding), sampled)
+    return Result(_diagnosis(finding, gathered, revised), gathered.flight.table(finding), sampled)
 
 
 def read_evidence(
@@ -77,7 +91,7 @@ def read_evidence(
         PrerequisiteError: a path does not exist, or nothing there is evidence.
     """
     for path in paths:
-        if not path.exists():
+        if not path.exists() and not is_glob(path):
             raise PrerequisiteError(f"{path} does not exist: give a bundle, dumps or an archive of dumps")
     gathered = gather(paths, world_size, on_progress, limits)
     if gathered.empty:
@@ -93,11 +107,11 @@ def _nothing(root: Path, gathered: Gathered) -> str:
     if (root / "latest").exists():
         return f"{root}: this folder holds runs; give one of them, for instance {root / 'latest'}"
     unreadable = "; ".join(gathered.complaints[:5])
-    expected = "a bundle, or Flight Recorder dumps named <prefix><rank>"
+    expected = "a bundle, Flight Recorder dumps, step records or logs of a training job"
     return f"{root}: nothing readable here: expected {expected}" + (f" ({unreadable})" if unreadable else "")
 
 
-def _diagnosis(finding: Finding, gathered: Gathered) -> Diagnosis:
+def _diagnosis(finding: Finding, gathered: Gathered, revised: tuple[Revision, ...] = ()) -> Diagnosis:
     return Diagnosis(
         kind=finding.kind,
         category=category_of(finding.kind, finding.where.site),
@@ -109,20 +123,17 @@ def _diagnosis(finding: Finding, gathered: Gathered) -> Diagnosis:
         victims=finding.victims,
         where=_with_hosts(finding, gathered),
         ranks=_census(gathered),
-        job=Job(
-            framework="torch",
-            nodes=len({r.host for r in gathered.ranks.values()}) or None,
-            started=min((r.started for r in gathered.ranks.values() if r.started), default=None),
-            last_step=max((p.step for p in gathered.progress.values()), default=None),
-        ),
+        job=job_of(gathered),
         evidence=finding.evidence,
         ruled_out=finding.ruled_out,
         chain=finding.chain,
         timeline=_timeline(gathered),
         next_steps=_next_steps(finding, gathered),
-        recommendations=recommendations(finding.kind, finding.where, gathered.on_cpus),
+        recommendations=_recommendations(finding, gathered),
         key_files=_key_files(finding, gathered),
+        revised=revised,
         missing_evidence=_missing(gathered),
+        tiers=gathered.text.tiers,
     )
 
 
@@ -130,25 +141,29 @@ def _with_hosts(finding: Finding, gathered: Gathered) -> Where:
     """`where` with the hosts of the accused."""
     accused = finding.culprits or finding.suspects
     hosts = {gathered.ranks[rank].host for rank in accused if rank in gathered.ranks}
-    return dataclasses.replace(finding.where, hosts=tuple(sorted(hosts)))
+    hosts |= hosts_by_logs(accused, gathered)
+    return dataclasses.replace(finding.where, hosts=tuple(sorted(hosts | set(finding.where.hosts))))
 
 
 def _locations(finding: Finding, gathered: Gathered) -> dict[int, Location]:
-    return {
+    accused = sorted(finding.culprits or finding.suspects)
+    known = {
         rank: Location(record.host, record.pid, record.device, record.local_rank)
-        for rank in sorted(finding.culprits or finding.suspects)
+        for rank in accused
         if (record := gathered.ranks.get(rank))
     }
+    return {**locations_by_logs(accused, gathered), **known}
 
 
 def _census(gathered: Gathered) -> RankCensus:
     seen = set(gathered.flight.evidence.tables) | set(gathered.stacks) | set(gathered.progress)
+    seen |= heard_in_logs(gathered)
     everybody = set(range(gathered.world_size))
     return RankCensus(
         expected=gathered.world_size or None,
         with_evidence=format_ranks(seen),
         missing=format_ranks(everybody - seen),
-        states=_states(gathered),
+        states=(*_states(gathered), *gathered.text.states),
     )
 
 
@@ -183,6 +198,7 @@ def _timeline(gathered: Gathered) -> tuple[TimelineEntry, ...]:
         if exit_.at is not None:
             what = f"ended: {exit_text(exit_)}"
             entries.append(TimelineEntry(exit_.at, what, exit_.rank, "launcher.json"))
+    entries.extend(gathered.text.timeline)
     return tuple(sorted(entries, key=lambda entry: entry.at))
 
 
@@ -191,6 +207,8 @@ def _next_steps(finding: Finding, gathered: Gathered) -> tuple[str, ...]:
     where = finding.where
     if finding.kind is Kind.HEALTHY:
         return ()
+    if gathered.text.is_log and (finding.source == "log" or finding.kind is Kind.INCONCLUSIVE):
+        return next_by_logs(finding, gathered)
     if finding.source == "signal" and finding.kind in GOES_ON:
         accused = finding.culprits or finding.suspects
         return next_steps(finding.kind, accused, where, gathered.on_cpus)
@@ -219,7 +237,8 @@ def _next_steps(finding: Finding, gathered: Gathered) -> tuple[str, ...]:
 
 def _key_files(finding: Finding, gathered: Gathered) -> tuple[str, ...]:
     cited = [c.file for c in finding.evidence if c.file]
-    return tuple(dict.fromkeys(cited)) or gathered.key_files[:3]
+    files = tuple(dict.fromkeys((*cited, *gathered.text.key_files)))
+    return files or gathered.key_files[:3]
 
 
 def _missing(gathered: Gathered) -> tuple[str, ...]:
@@ -227,4 +246,13 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
     collected = [f"{u.what}: {u.why}" for u in manifest.not_collected] if manifest else []
     absent = gathered.flight.evidence.missing
     dumps = [f"no flight recorder dump of rank {format_ranks(absent)}"] if absent else []
-    return (*collected, *dumps, *gathered.signals.missing, *gathered.complaints)
+    if gathered.text.is_log and not gathered.flight.evidence.tables:
+        dumps = []
+    return (*collected, *dumps, *gathered.text.missing, *gathered.signals.missing, *gathered.complaints)
+
+
+def _recommendations(finding: Finding, gathered: Gathered) -> tuple[Recommendation, ...]:
+    """What to change: known causes of a job that runs on, and of one that broke."""
+    if finding.source == "log":
+        return recommended_by_logs(finding, gathered)
+    return recommendations(finding.kind, finding.where, gathered.on_cpus)

@@ -9,6 +9,7 @@ ran on, a healthy end, suspects, a fabric that does not move. Deaths that are th
 import dataclasses
 from collections.abc import Callable
 
+from harness.diagnose.by_logs import death_by_logs, hang_by_logs, nothing_in_logs
 from harness.diagnose.deaths import cite_log, ended_alike, is_symptom, own_death
 from harness.diagnose.endings import stopped_from_outside, stuck_in_shutdown, with_recovery
 from harness.diagnose.gathered import Gathered
@@ -51,6 +52,7 @@ def decide(gathered: Gathered) -> Finding:
         stopped_from_outside,
         read_again,
         stopped_for_its_numbers,
+        death_by_logs,
         _own_death,
         _divergence,
         _reported_by_torch,
@@ -60,6 +62,7 @@ def decide(gathered: Gathered) -> Finding:
         lambda g: while_it_may_yet_move(stall_by_stacks(g), g),
         ended_alike,
         stopped_alone,
+        hang_by_logs,
         slope,
         dragging_by_stacks,
         _healthy,
@@ -69,6 +72,7 @@ def decide(gathered: Gathered) -> Finding:
         _fabric_by_stacks,
         _suspected,
         _fabric,
+        nothing_in_logs,
         records_alone,
     )
     for rule in rules:

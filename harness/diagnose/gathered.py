@@ -14,11 +14,11 @@ from harness.diagnose.hardware.kernel import KernelEvent, read_kernel_log
 from harness.diagnose.launcher.exits import Exits, last_exits
 from harness.diagnose.launcher.torchrun_log import block_events, read_torchrun_log
 from harness.diagnose.logs.events import LogEvent, read_cancellations, read_rank_logs
+from harness.diagnose.logs.room import LogsResult, analyse_logs
 from harness.diagnose.movement import MOVING, stood_s
 from harness.diagnose.nodes import Node, merge_nodes, node_names
 from harness.diagnose.signals.find import Records, bundle_files, loose_files, read_records
 from harness.diagnose.signals.formats.foreign import Foreign
-from harness.diagnose.signals.formats.read import read_foreign
 from harness.diagnose.signals.progress import Progress
 from harness.diagnose.signals.room import Circumstances, SignalsResult, analyse_steps
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
@@ -50,6 +50,7 @@ class Gathered:
     foreign: Foreign = field(default_factory=Foreign)
     shares: Mapping[int, RankShares] = field(default_factory=dict)
     signals: SignalsResult = field(default_factory=SignalsResult)
+    text: LogsResult = field(default_factory=LogsResult)
 
     def process(self, rank: int) -> ProcessStacks | None:
         """A rank's own process as it was sampled, None where it was not."""
@@ -94,6 +95,7 @@ class Gathered:
             or self.exits
             or self.progress
             or self.launcher_error
+            or self.text.is_log
         )
 
 
@@ -107,15 +109,20 @@ def gather(
         names = node_names(bundles) if len(paths) > 1 else [""]
         nodes = [_read_bundle(path, name) for path, name in zip(bundles, names, strict=True)]
         whole = nodes[0] if len(paths) == 1 else merge_nodes(nodes)
-        return _with_signals(_with_flight(whole, _loose_dumps(loose), world_size, on_progress), limits)
+        flown = _with_flight(whole, _loose_dumps(loose), world_size, on_progress)
+        if loose:
+            text = analyse_logs(loose, flown.world_size or world_size)
+            flown = dataclasses.replace(flown, text=text, complaints=(*flown.complaints, *text.complaints))
+        return _with_signals(flown, limits)
     sources, complaints = find_dumps(paths)
-    foreign = read_foreign(paths)
+    text = analyse_logs(paths, world_size, on_progress)
+    foreign = text.foreign
     records = read_records(loose_files(paths), foreign.columns)
     flight = analyse_dumps(sources, (), world_size, complaints=complaints, on_progress=on_progress)
     newest = max(records.progress, default=0)
     progress = records.of_attempt(newest)
     gathered = Gathered(
-        world_size=max(flight.evidence.world_size, _ranks_in(records, foreign, world_size)),
+        world_size=max(flight.evidence.world_size, _ranks_in(records, foreign, world_size), _heard(text)),
         manifest=None,
         ranks={},
         flight=flight,
@@ -125,16 +132,28 @@ def gather(
         logs=(),
         progress=progress,
         key_files=(*(t.file for t in flight.evidence.tables.values()), *(p.file for p in progress.values())),
-        complaints=(*_of_dumps(flight, progress), *records.complaints, *foreign.complaints),
+        complaints=(
+            *_of_dumps(flight, progress, text),
+            *records.complaints,
+            *foreign.complaints,
+            *text.complaints,
+        ),
         records=records,
         foreign=foreign,
+        text=text,
     )
     return _with_signals(gathered, limits)
 
 
-def _of_dumps(flight: FlightResult, progress: Mapping[int, Progress]) -> tuple[str, ...]:
+def _of_dumps(flight: FlightResult, progress: Mapping[int, Progress], text: LogsResult) -> tuple[str, ...]:
     """Complaints about files that are no dumps: where there are no dumps at all, nobody expected any."""
-    return () if progress and not flight.evidence.tables else flight.evidence.complaints
+    other = bool(progress) or text.is_log
+    return () if other and not flight.evidence.tables else flight.evidence.complaints
+
+
+def _heard(text: LogsResult) -> int:
+    """How many ranks logs speak of."""
+    return text.story.census.size if text.story else 0
 
 
 def _ranks_in(records: Records, foreign: Foreign, stated: int | None) -> int:

@@ -77,7 +77,10 @@ class Where:
 
 @dataclass(frozen=True)
 class RankState:
-    """What one set of like ranks looked like in one group when the evidence was taken."""
+    """What one set of like ranks looked like in one group when the evidence was taken.
+
+    `timed_out`: the number in which their own watchdogs gave up; `last_step`: the last one that they report.
+    """
 
     ranks: str
     group: str | None = None
@@ -86,6 +89,8 @@ class RankState:
     alive: bool | None = None
     exit: str | None = None
     watchdog: str = "none"
+    timed_out: int | None = None
+    last_step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,13 +105,35 @@ class RankCensus:
 
 @dataclass(frozen=True)
 class Job:
-    """What the evidence says about the job itself."""
+    """What the evidence says about the job itself. `state`: hung, crashed, restarting, stopped, finished, running.
+
+    `stated`: the lines that framework, size and start rest on.
+    """
 
     framework: str | None = None
     nodes: int | None = None
     started: float | None = None
     resumed_from: str | None = None
     last_step: int | None = None
+    state: str | None = None
+    stated: tuple[Citation, ...] = ()
+
+
+@dataclass(frozen=True)
+class TierCount:
+    """How often one class of log lines was said, and by whom.
+
+    `tier`: 1 kills processes, 2 breaks the training loop, 3 is data and storage. `symptom`: only follows from
+    something else. `first`: ``file:line``.
+    """
+
+    tier: int
+    what: str
+    count: int
+    ranks: str
+    files: int
+    first: str
+    symptom: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,4 +196,5 @@ class Diagnosis:
     key_files: tuple[str, ...] = ()
     revised: tuple[Revision, ...] = ()
     missing_evidence: tuple[str, ...] = ()
+    tiers: tuple[TierCount, ...] = ()
     schema: str = SCHEMA

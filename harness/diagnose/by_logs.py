@@ -1,0 +1,156 @@
+"""What logs say, weighed against dumps, stacks, launcher and step records.
+
+Who died first, and of what, logs, launchers and kernels know better than dumps; which collective, and who
+left it out, dumps know better than logs. Where they contradict each other, that is said, and confidence falls.
+"""
+
+import dataclasses
+
+from harness.diagnose.gathered import Gathered
+from harness.diagnose.logs.wording import cite
+from harness.model.diagnosis import Citation, Revision, RuledOut
+from harness.model.finding import Finding
+from harness.model.kinds import Confidence, Kind
+from harness.model.ranks import format_ranks
+
+WHO_WENT_FIRST = frozenset(
+    (
+        Kind.HARDWARE_FAULT,
+        Kind.NODE_LOST,
+        Kind.HOST_OOM,
+        Kind.DEVICE_OOM,
+        Kind.DEVICE_ASSERT,
+        Kind.STORAGE_FAILURE,
+        Kind.CHECKPOINT_FAILED,
+        Kind.DATA_CORRUPT,
+        Kind.SOFTWARE_ERROR,
+        Kind.RANK_EXITED,
+        Kind.EXTERNAL_STOP,
+        Kind.RESTART_LOOP,
+        Kind.TEARDOWN_HANG,
+    )
+)
+"""Kinds on which logs outrank the Flight Recorder (DIAGNOSIS, "Decide")."""
+
+
+def death_by_logs(gathered: Gathered) -> Finding | None:
+    """An end of which the logs know the cause and the rank, or that nobody is at fault."""
+    finding = gathered.text.finding
+    if finding is None or finding.kind not in WHO_WENT_FIRST:
+        return None
+    if finding.suspects and _dumps_convict(gathered):
+        return None
+    return finding
+
+
+def hang_by_logs(gathered: Gathered) -> Finding | None:
+    """Who is behind, as watchdogs and reports in the logs say."""
+    return gathered.text.finding
+
+
+def nothing_in_logs(gathered: Gathered) -> Finding | None:
+    """Logs that were read and say nothing of a cause: what they do show, and what to collect."""
+    text = gathered.text
+    if not text.is_log or text.story is None or not gathered.only_records:
+        return None
+    if gathered.progress and not text.speaks:
+        return None
+    story = text.story
+    waiting = sorted(story.waits.waiting)
+    parts = (
+        [f"nothing in these {len(story.files)} logs says who or what"]
+        if len(story.files) > 1
+        else ["nothing in this log says who or what"]
+    )
+    if waiting:
+        known = f" of {story.world_size}" if story.world_size else ""
+        parts.append(f"ranks {format_ranks(waiting)}{known} timed out")
+        if not story.world_size:
+            parts.append("the world size is not stated, so nobody can be missed (--world-size N)")
+    elif story.waits.weak:
+        parts.append("timeouts name ranks inside groups only")
+    return Finding(
+        source="log",
+        kind=Kind.INCONCLUSIVE,
+        confidence=Confidence.POSSIBLE,
+        summary="; ".join(parts),
+        evidence=_loudest(gathered),
+    )
+
+
+def _loudest(gathered: Gathered) -> tuple[Citation, ...]:
+    story = gathered.text.story
+    events = [e for e in story.events if e.tier in (1, 2)] if story else []
+    return tuple(cite(e) for e in events[:4])
+
+
+def weighed_with_logs(finding: Finding, gathered: Gathered) -> tuple[Finding, tuple[Revision, ...]]:
+    """The finding of other evidence with what the logs say to it, and what that changed."""
+    said = gathered.text.finding
+    if said is None or finding is said or finding.source == "log":
+        return finding, ()
+    mine, theirs = set(finding.culprits), set(said.culprits)
+    if theirs and not mine and theirs <= set(finding.suspects):
+        kind = said.kind if said.kind in WHO_WENT_FIRST else finding.kind
+        convicted = dataclasses.replace(
+            finding,
+            kind=kind,
+            confidence=Confidence.LIKELY,
+            culprits=said.culprits,
+            suspects=(),
+            victims=said.victims,
+            summary=f"{said.summary}; {finding.summary}",
+            where=dataclasses.replace(finding.where, site=finding.where.site or said.where.site),
+            evidence=(*said.evidence[:3], *finding.evidence),
+            chain=said.chain or finding.chain,
+        )
+        was = f"suspects: ranks {format_ranks(finding.suspects)}"
+        return convicted, (
+            Revision(was, f"rank {format_ranks(said.culprits)}", f"the logs tell them apart: {said.summary}"),
+        )
+    if theirs & mine or not (theirs or said.suspects):
+        return dataclasses.replace(finding, evidence=(*finding.evidence, *said.evidence[:2])), ()
+    if theirs and mine:
+        against = f"against this: the logs name rank {format_ranks(said.culprits)}: {said.summary}"
+        lowered = Confidence.LIKELY if finding.confidence is Confidence.CERTAIN else Confidence.POSSIBLE
+        return (
+            dataclasses.replace(
+                finding,
+                confidence=lowered,
+                ruled_out=(*finding.ruled_out, RuledOut(said.kind, against)),
+                evidence=(*finding.evidence, *said.evidence[:2]),
+            ),
+            (
+                Revision(
+                    f"logs alone: {said.summary}",
+                    finding.summary,
+                    f"{finding.source.replace('_', ' ')} evidence decides on this",
+                ),
+            ),
+        )
+    return finding, ()
+
+
+def against_logs(finding: Finding, gathered: Gathered) -> Finding:
+    """A finding of the logs with what dumps say against it."""
+    convicting = [f for f in gathered.flight.findings if f.culprits]
+    if not convicting or not finding.culprits or set(convicting[0].culprits) & set(finding.culprits):
+        return finding
+    other = convicting[0]
+    lowered = Confidence.LIKELY if finding.confidence is Confidence.CERTAIN else Confidence.POSSIBLE
+    return dataclasses.replace(
+        finding,
+        confidence=lowered,
+        ruled_out=(
+            *finding.ruled_out,
+            RuledOut(
+                other.kind,
+                f"against this: the dumps name rank {format_ranks(other.culprits)}: {other.summary}",
+            ),
+        ),
+        evidence=(*finding.evidence, *other.evidence[:1]),
+    )
+
+
+def _dumps_convict(gathered: Gathered) -> bool:
+    return any(f.culprits for f in gathered.flight.findings)

@@ -1,0 +1,298 @@
+"""Which global rank each speaker is, and which ranks left a trace at all (DIAGNOSIS, logs, rule 2).
+
+Local ranks, tasks, processes and cards become global ranks only where something ties them together; whoever
+stays unknown is known by host and local rank at best, and is convicted of nothing.
+"""
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from harness.diagnose.logs.event import STRONG, Event, RankFrom
+from harness.diagnose.logs.reader import FileLog, Speaker
+
+MAX_RANK = 1 << 20
+Agent = tuple[str, str]
+"""What one agent's local ranks are counted in: a file or run folder, and a host or label inside."""
+
+
+@dataclass
+class Census:
+    """Ranks of one job. `world_size`: as stated or given, None if nothing states it.
+
+    `hosts`: rank -> host. `pids`: (host or "", pid) -> rank. `buses`: (host or "", bus id) -> rank.
+    `heard`: rank -> files in which it speaks. `unplaced`: hosts or files whose local ranks are not known as
+    global ones.
+    """
+
+    world_size: int | None
+    hosts: dict[int, str] = field(default_factory=dict)
+    pids: dict[tuple[str, int], int | None] = field(default_factory=dict)
+    buses: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    heard: dict[int, set[str]] = field(default_factory=dict)
+    shifts: dict[Agent, int] = field(default_factory=dict)
+    unplaced: set[str] = field(default_factory=set)
+    tasks_are_ranks: bool = False
+    file_hosts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The world size, or one more than the greatest rank that anything shows."""
+        return self.world_size or max(self.heard, default=-1) + 1
+
+    @property
+    def silent(self) -> tuple[int, ...]:
+        """Ranks that should be there and are not heard; none if the world size is not stated."""
+        return tuple(r for r in range(self.world_size or 0) if r not in self.heard)
+
+    def place(self, event: Event) -> Event:
+        """The event with its global rank, where it is known, and its host."""
+        host = event.host or self.file_hosts.get(event.file)
+        rank, source = event.rank, event.rank_from
+        if source is RankFrom.GROUP and event.group is not None:
+            rank = None
+        if event.what in _SPOKEN_OF:
+            rank, source = None, None
+        if rank is None or source is RankFrom.GROUP:
+            rank, source = self._found(event, host) or (rank, source)
+        if rank is not None and self.world_size and rank >= self.world_size:
+            rank, source = None, None
+        if rank is not None and host is None:
+            host = self.hosts.get(rank)
+        return dataclasses.replace(
+            event, rank=rank, rank_from=source if rank is not None else None, host=host
+        )
+
+    def _found(self, event: Event, host: str | None) -> tuple[int, RankFrom] | None:
+        pid = event.pid if event.what not in _PID_IN_NUMBERS else event.numbers.get("pid")
+        if pid is not None and (rank := self.rank_of_pid(host, pid)) is not None:
+            return rank, RankFrom.PID
+        bus = event.words.get("bus")
+        if bus is not None and event.what == "xid" and (rank := self.rank_of_bus(host, bus)) is not None:
+            return rank, RankFrom.DEVICE
+        local = event.local_rank if event.local_rank is not None else event.numbers.get("local_rank")
+        if local is not None:
+            for agent in agents_of(event.file, event.host, event.task):
+                if (shift := self.shifts.get(agent)) is not None:
+                    return local + shift, RankFrom.FILE
+        elif event.task is not None and self.tasks_are_ranks and event.what not in _SPOKEN_OF:
+            return event.task, RankFrom.TASK
+        return None
+
+    def rank_of_pid(self, host: str | None, pid: int) -> int | None:
+        """The rank of a process; without a host only if one rank alone has that number anywhere."""
+        if host and (host, pid) in self.pids:
+            return self.pids[host, pid]
+        return self.pids.get(("", pid))
+
+    def rank_of_bus(self, host: str | None, bus: str) -> int | None:
+        """The rank on a card; without a host only if one rank alone has that bus id anywhere."""
+        short = short_bus(bus)
+        known = {h for h, _ in self.buses if h}
+        if host and (host, short) in self.buses:
+            return self.buses[host, short]
+        if host and host in known:
+            return None
+        return self.buses.get(("", short))
+
+
+_SPOKEN_OF = frozenset(
+    ("xid", "kernel_oom", "cancelled", "task_end", "slurm_oom", "node_lost", "exit", "closing")
+)
+"""Lines of a kernel, a scheduler or a launcher: whose file they stand in says nothing about whom they mean."""
+
+_PID_IN_NUMBERS = frozenset(("exit", "closing", "kernel_oom", "xid", "block_exit"))
+
+
+def agents_of(file: str, host: str | None, task: int | None) -> tuple[Agent, ...]:
+    """By what the agent of a speaker may be known, the most exact first."""
+    parts = PurePosixPath(file).parts
+    folder = next(
+        (str(PurePosixPath(*parts[:i])) for i, p in enumerate(parts) if p.startswith("attempt_")), file
+    )
+    named = [(folder, host)] if host else []
+    labelled = [(folder, f"task {task}")] if task is not None else []
+    return (*named, *labelled, (folder, "")) if not (named or labelled) else (*named, *labelled)
+
+
+def short_bus(bus: str) -> str:
+    """A bus id as NCCL (``3b000``, ``0000:3b:00.0``) or the kernel (``0000:3b:00``) writes it, as one form."""
+    digits = bus.lower().split(".")[0].replace(":", "").lstrip("0")
+    if ":" not in bus:
+        # NCCL prints the whole id as one hexadecimal number: bus, device, function.
+        digits = digits[:-1]
+    return digits
+
+
+def take_census(
+    logs: Sequence[FileLog], stated: int | None, hosts: Mapping[int, str], buses: Mapping[int, str]
+) -> Census:
+    """Who is who. `hosts` and `buses`: what the heads of the logs say of ranks."""
+    census = Census(stated)
+    events = [event for log in logs for event in log.events]
+    _hosts(census, logs, events, hosts)
+    _shifts(census, logs, events)
+    census.tasks_are_ranks = _tasks_are_ranks(census, logs, events)
+    for log in logs:
+        for speaker in log.speakers:
+            rank = _rank_of(speaker, log, census)
+            if rank is not None and 0 <= rank < (stated or MAX_RANK):
+                census.heard.setdefault(rank, set()).add(log.file.name)
+                if speaker.host:
+                    census.hosts.setdefault(rank, speaker.host)
+    for event in events:
+        if event.what == "block_exit" and event.rank is not None and event.rank < (stated or MAX_RANK):
+            census.heard.setdefault(event.rank, set()).add(event.file)
+    _pids(census, logs, events)
+    _buses(census, events, buses)
+    return census
+
+
+def _hosts(
+    census: Census, logs: Sequence[FileLog], events: Iterable[Event], heads: Mapping[int, str]
+) -> None:
+    """Which host each rank and each file is on: as NCCL's lines, torchrun's block, names of files say."""
+    census.hosts.update(heads)
+    for log in logs:
+        named = Counter(s.host for s in log.speakers if s.host)
+        if log.file.host:
+            census.file_hosts[log.file.name] = log.file.host
+        elif len(named) == 1:
+            ((host, _),) = named.most_common(1)
+            if host:
+                census.file_hosts[log.file.name] = host
+    for event in events:
+        if event.rank is not None and event.rank_from in STRONG and event.host:
+            census.hosts.setdefault(event.rank, event.host)
+
+
+def _shifts(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> None:
+    """By how much each agent's local ranks lie below the global ones."""
+    said: dict[Agent, Counter[int]] = defaultdict(Counter)
+    locals_of: dict[Agent, set[int]] = defaultdict(set)
+    ranks = set[int]()
+    for log in logs:
+        for speaker in log.speakers:
+            if speaker.rank is not None and speaker.rank_from in STRONG:
+                ranks.add(speaker.rank)
+            if speaker.local_rank is None:
+                continue
+            for agent in agents_of(log.file.name, speaker.host, speaker.task):
+                locals_of[agent].add(speaker.local_rank)
+                if speaker.rank is not None and speaker.rank_from in STRONG:
+                    said[agent][speaker.rank - speaker.local_rank] += 1
+    for event in events:
+        if event.what == "block_exit" and event.rank is not None and event.local_rank is not None:
+            ranks.add(event.rank)
+            for agent in agents_of(event.file, event.host, event.task):
+                said[agent][event.rank - event.local_rank] += 1
+    for agent, counts in said.items():
+        if len(counts) == 1:
+            census.shifts[agent] = next(iter(counts))
+    agents = set(locals_of)
+    if len(agents) == 1:
+        (agent,) = agents
+        local = locals_of[agent]
+        beyond = max(ranks, default=0) > max(local) or (census.world_size or 0) > max(local) + 1
+        if agent not in said and not beyond:
+            census.shifts[agent] = 0
+    if len(set(census.shifts.values())) == 1 and not {*census.shifts.values()} - {0}:
+        _same_agent_elsewhere(census, logs, events, locals_of)
+    census.unplaced = {agent[1] or agent[0] for agent in agents if agent not in census.shifts}
+
+
+def _same_agent_elsewhere(
+    census: Census, logs: Sequence[FileLog], events: Iterable[Event], locals_of: Mapping[Agent, set[int]]
+) -> None:
+    """One agent's own log speaks of the same local ranks as its ranks' files do."""
+    if len(census.shifts) != 1 or len(locals_of) > 1:
+        return
+    files = {event.file for event in events if event.what in ("exit", "block_exit", "closing")}
+    for file in files:
+        for agent in agents_of(file, None, None):
+            census.shifts.setdefault(agent, 0)
+
+
+def _tasks_are_ranks(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> bool:
+    """Whether srun started each rank as a task of its own, rather than an agent a node."""
+    labels = {s.task for log in logs for s in log.speakers if s.task is not None}
+    both = [s for log in logs for s in log.speakers if s.task is not None and s.rank_from in STRONG]
+    if any(s.local_rank is not None for log in logs for s in log.speakers if s.task is not None):
+        return False
+    if any(s.rank != s.task for s in both):
+        return False
+    if any(event.what in ("exit", "closing", "block_exit") for event in events):
+        return False
+    size = census.world_size
+    if labels:
+        return (
+            bool(both)
+            or (size is not None and max(labels) + 1 == size)
+            or (size is None and len(labels) > 1 and labels == set(range(len(labels))))
+        )
+    by_host: dict[str, set[int]] = defaultdict(set)
+    for event in events:
+        if event.what == "task_end":
+            by_host[event.words.get("host", "")].update(event.named)
+    return any(len(tasks) > 1 for tasks in by_host.values())
+
+
+def _rank_of(speaker: Speaker, log: FileLog, census: Census) -> int | None:
+    if speaker.rank is not None and speaker.rank_from in STRONG:
+        return speaker.rank
+    if speaker.local_rank is not None:
+        for agent in agents_of(log.file.name, speaker.host, speaker.task):
+            if (shift := census.shifts.get(agent)) is not None:
+                return speaker.local_rank + shift
+        return None
+    if speaker.task is not None and census.tasks_are_ranks:
+        return speaker.task
+    return None
+
+
+def _pids(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> None:
+    """Processes by number; one that two ranks have is nobody's."""
+
+    def note(host: str | None, pid: int, rank: int) -> None:
+        for key in {(host or "", pid), ("", pid)}:
+            known = census.pids.get(key, rank)
+            census.pids[key] = rank if known == rank else None
+
+    for log in logs:
+        for speaker in log.speakers:
+            rank = _rank_of(speaker, log, census)
+            if rank is not None and speaker.pid is not None:
+                note(speaker.host or census.file_hosts.get(log.file.name), speaker.pid, rank)
+    for event in events:
+        if event.what == "block_exit" and event.rank is not None and (pid := event.numbers.get("pid")):
+            note(event.host, pid, event.rank)
+        elif event.what == "exit" and (pid := event.numbers.get("pid")):
+            for agent in agents_of(event.file, event.host, event.task):
+                if (shift := census.shifts.get(agent)) is not None:
+                    note(event.host, pid, event.numbers["local_rank"] + shift)
+                    break
+
+
+def _buses(census: Census, events: Iterable[Event], heads: Mapping[int, str]) -> None:
+    """Cards by bus id, from communicators of all ranks."""
+
+    def note(host: str | None, bus: str, rank: int) -> None:
+        for key in {(host or "", short_bus(bus)), ("", short_bus(bus))}:
+            known = census.buses.get(key, rank)
+            census.buses[key] = rank if known == rank else None
+
+    for rank, bus in heads.items():
+        note(census.hosts.get(rank), bus, rank)
+    for event in events:
+        if event.what != "communicator" or "bus" not in event.words:
+            continue
+        whole = census.world_size is not None and event.numbers["nranks"] == census.world_size
+        own = event.rank if event.rank_from in STRONG else event.numbers["rank"] if whole else None
+        if own is not None:
+            rank = own
+            host = event.host or census.file_hosts.get(event.file) or census.hosts.get(rank)
+            note(host, event.words["bus"], rank)
+            if host:
+                census.hosts.setdefault(rank, host)

@@ -1,0 +1,146 @@
+"""Stops from outside, ends after the training was complete, and attempts that end alike (rules 1, 4, 7)."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from harness.diagnose.logs.event import Event
+from harness.diagnose.logs.failures import Failure, Found, find_failures
+from harness.diagnose.logs.first import first_failure
+from harness.diagnose.logs.story import Story
+from harness.diagnose.logs.symptoms import exit_code
+from harness.diagnose.logs.waits import read_waits
+from harness.diagnose.logs.wording import cite, short
+from harness.model.diagnosis import Where
+from harness.model.finding import Finding
+from harness.model.kinds import Confidence, Kind
+
+STOPS = ("cancelled", "death_signal", "preempted", "sigterm")
+TROUBLE = ("watchdog_timeout", "heartbeat", "barrier_missed", "gloo_wait", "init_timeout")
+STOP_SIGNALS = frozenset(("SIGTERM", "SIGHUP", "SIGINT", "15", "1", "2", "SIGUSR1", "SIGUSR2"))
+
+
+def stopped_from_outside(story: Story, found: Found) -> Finding | None:
+    """A cancel, a time limit, a preemption or a signal, if no crash and no timeout came before it.
+
+    Where the order is not known, a failure of its own and a timeout outweigh the stop: a hang ends in a time
+    limit, too, and a scheduler cleans up after a task that failed.
+    """
+    stops = [e for e in story.of(*STOPS) if not e.words.get("reason", "").startswith("NODE FAIL")]
+    if not stops:
+        return None
+    stop = _first(stops, story)
+    for trouble in _troubles(story, found):
+        if story.before(stop, trouble) is not True:
+            return None
+    reason = next((e.words["reason"] for e in stops if e.words.get("reason")), None)
+    told = next((e for e in stops if e.words.get("reason")), stop)
+    says = reason.lower() if reason else short(told.text)
+    return Finding(
+        source="log",
+        kind=Kind.EXTERNAL_STOP,
+        confidence=Confidence.CERTAIN if reason else Confidence.LIKELY,
+        summary=f"the job was stopped from outside: {says}; nothing had failed before",
+        victims=story.everybody,
+        where=Where(how=reason.lower().replace(" ", "_") if reason else "signal"),
+        evidence=tuple(cite(e) for e in dict.fromkeys((told, stop))),
+        chain=(f"stopped from outside: {says}", "-> the launcher ends all ranks"),
+    )
+
+
+def _first(events: Sequence[Event], story: Story) -> Event:
+    first = events[0]
+    for event in events[1:]:
+        if story.before(event, first) is True:
+            first = event
+    return first
+
+
+def _troubles(story: Story, found: Found) -> list[Event]:
+    """What would have had to come before the stop to be the cause of it."""
+    mine = [f.first for f in found.failures if not _is_stop(f)]
+    return [*mine, *story.of(*TROUBLE)]
+
+
+def _is_stop(failure: Failure) -> bool:
+    _, number = exit_code(failure.event)
+    return failure.blind and (number in (1, 2, 15) or failure.how == "exit_code")
+
+
+def completed_first(story: Story, found: Found) -> Finding | None:
+    """The training was complete before anything went wrong: what hangs or fails is the shutdown."""
+    done = story.of("completed")
+    if not done:
+        return None
+    end = _first(done, story)
+    steps = [s for s in story.of("step") if story.before(end, s) is True]
+    if any(s.rank is None or end.rank is None or s.rank != end.rank for s in steps):
+        return _finished_early(story, end, steps, found)
+    troubles = [*(f.first for f in found.failures), *story.of(*TROUBLE)]
+    if not troubles:
+        return None
+    if any(story.before(end, trouble) is not True for trouble in troubles):
+        return None
+    return Finding(
+        source="log",
+        kind=Kind.TEARDOWN_HANG,
+        confidence=Confidence.LIKELY,
+        summary="training was complete before anything failed: the shutdown hangs or fails, the results are usable",
+        victims=story.everybody,
+        evidence=(cite(end), cite(_first(troubles, story), says="only then")),
+        chain=("training complete", f"-> in shutdown: {short(_first(troubles, story).text)}"),
+    )
+
+
+def _finished_early(story: Story, end: Event, steps: Sequence[Event], found: Found) -> Finding | None:
+    """One rank says that it is done while others go on, and then wait for it."""
+    if end.rank is None or not story.of(*TROUBLE):
+        return None
+    said = {e.rank for e in story.of("completed")}
+    if said != {end.rank} or end.rank in story.waits.waiting:
+        return None
+    sure = end.strong
+    summary = f"rank {end.rank} came to its end while others were still at work and waited for it"
+    return Finding(
+        source="log",
+        kind=Kind.RANK_EXITED,
+        confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,
+        summary=summary,
+        culprits=(end.rank,) if sure else (),
+        suspects=() if sure else (end.rank,),
+        victims=story.others((end.rank,)),
+        where=Where(how="finished_early"),
+        evidence=(cite(end), *(cite(s, says="others went on") for s in steps[:1])),
+        chain=(summary, "-> the others wait for it until they give up"),
+    )
+
+
+def restart_loop(story: Story, finding: Finding | None) -> Finding | None:
+    """Two or more attempts that end alike and get no further; the cause that they share stays in the chain."""
+    if finding is None or not story.earlier or finding.kind in (Kind.INCONCLUSIVE, Kind.EXTERNAL_STOP):
+        return None
+    before = story.earlier.get(story.attempt - 1)
+    if not before:
+        return None
+    past = dataclasses.replace(story, events=before, earlier={}, waits=read_waits(before))
+    then = first_failure(find_failures(past).failures, past)
+    alike = then is not None and then.kind is finding.kind and set(then.culprits) == set(finding.culprits)
+    if not alike or _progress(story) > _progress(past) > -1:
+        return None
+    count = len(story.earlier) + 1
+    return dataclasses.replace(
+        finding,
+        kind=Kind.RESTART_LOOP,
+        summary=f"{count} attempts ended alike without getting further: {finding.summary}",
+        where=dataclasses.replace(finding.where, how=finding.where.how or finding.kind.value),
+        evidence=(*finding.evidence, *(then.evidence[:1] if then else ())),
+        chain=(
+            f"{finding.kind.value}: {finding.chain[0] if finding.chain else finding.summary}",
+            *finding.chain[1:],
+            f"-> restarted, and again: {count} attempts",
+        ),
+    )
+
+
+def _progress(story: Story) -> int:
+    """The last step of an attempt, -1 if none is reported."""
+    return max((e.numbers["step"] for e in story.of("step")), default=-1)

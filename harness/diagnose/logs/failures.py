@@ -1,0 +1,375 @@
+"""What broke, one failure a rank: the voices of one event merged, the most specific speaks (rules 5, 6)."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from harness.diagnose.logs.event import Event
+from harness.diagnose.logs.machine_lines import HARDWARE_XIDS
+from harness.diagnose.logs.story import Story
+from harness.diagnose.logs.symptoms import exit_code, why_symptom
+from harness.model.kinds import Kind
+
+ORDER = (
+    Kind.HARDWARE_FAULT,
+    Kind.NODE_LOST,
+    Kind.HOST_OOM,
+    Kind.DEVICE_OOM,
+    Kind.DEVICE_ASSERT,
+    Kind.CHECKPOINT_FAILED,
+    Kind.STORAGE_FAILURE,
+    Kind.DATA_CORRUPT,
+    Kind.SOFTWARE_ERROR,
+    Kind.RANK_EXITED,
+)
+"""The most specific first (DIAGNOSIS, logs, rule 5)."""
+
+AFTERMATH_XIDS = frozenset((45,))
+"""What the driver says when it cleans up after something else."""
+
+INFORMING_XIDS = frozenset((63, 64, 92, 94))
+"""Recovered, or noted for the next reset: a cause only if something broke on that card."""
+
+_CORRUPT_TYPES = re.compile(
+    r"(?:UnidentifiedImageError|BadZipFile|BadGzipFile|UnpicklingError|JSONDecodeError|ArrowInvalid|SafetensorError|"
+    r"UnicodeDecodeError|ParquetError|LibsndfileError|CorruptedDataError|DataCorruptionError|ChecksumError|ZstdError|LZMAError)$"
+)
+_CORRUPT_WORDS = re.compile(
+    r"checksum mismatch|crc(?:32)? mismatch|corrupt(?:ed)? (?:file|shard|record|sample|data|index|image)|"
+    r"(?:file|shard|image|record|tar) is (?:corrupt|truncated)|manifest (?:mismatch|does not match)|schema mismatch|truncated (?:file|shard|record)",
+    re.IGNORECASE,
+)
+_STORAGE_TYPES = re.compile(
+    r"(?:AISBatchLoaderError|AISError|AISRetryableError|MaxRetryError|EndpointConnectionError|ClientError|ReadTimeoutError|"
+    r"ConnectTimeoutError|ConnectionClosedError|IncompleteReadError|IncompleteRead|ProtocolError|ChunkedEncodingError|"
+    r"NoCredentialsError|BotoCoreError|ServiceUnavailable|TooManyRequests|RetryError)$"
+)
+_STORAGE_WORDS = re.compile(
+    r"Errno (?:5|28|30|107|116|121|122)\b|No space left on device|Disk quota exceeded|Input/output error|"
+    r"Stale file handle|Read-only file system|Max retries exceeded|retries exhausted|SlowDown|503 Service Unavailable",
+    re.IGNORECASE,
+)
+_CHECKPOINT_WORDS = re.compile(
+    r"checkpoint|ckpt|torch\.save|PytorchStreamWriter|\.distcp\b|unexpected pos \d", re.IGNORECASE
+)
+_HOST_MEMORY = re.compile(
+    r"DataLoader worker \(pid.{0,30}killed by signal: (Killed|Bus error)|Cannot allocate memory|MemoryError"
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One break. `rank` is None where only the `hosts` are known; `sure`: its rank may be convicted.
+
+    `event` is the line that says most; `first` the earliest of its `voices`. `signal` is a name.
+    """
+
+    kind: Kind
+    rank: int | None
+    sure: bool
+    event: Event
+    voices: tuple[Event, ...]
+    how: str | None = None
+    site: str | None = None
+    signal: str | None = None
+    hosts: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+    @property
+    def first(self) -> Event:
+        """The earliest of its lines, by time where known, else by place."""
+        dated = [e for e in self.voices if e.at is not None and e.precision_s < 60]
+        return min(dated, key=lambda e: e.at or 0.0) if dated else self.voices[0]
+
+    @property
+    def order(self) -> int:
+        """How specific it is; smaller is more."""
+        return ORDER.index(self.kind)
+
+    @property
+    def blind(self) -> bool:
+        """Whether only an end is known, not its cause."""
+        return self.kind is Kind.RANK_EXITED and self.how != "exception"
+
+
+@dataclass
+class Found:
+    """Failures by rank, those without one, and the symptoms with their reasons."""
+
+    failures: list[Failure] = field(default_factory=list)
+    symptoms: list[Event] = field(default_factory=list)
+
+
+def find_failures(story: Story) -> Found:
+    """All breaks of the last attempt that may be causes."""
+    found = Found()
+    loose: list[Failure] = []
+    for event in story.events:
+        failure = _failure(event, story)
+        if failure is None:
+            continue
+        because = why_symptom(event, story)
+        if because is not None:
+            found.symptoms.append(dataclasses.replace(event, symptom_of=because))
+        else:
+            loose.append(failure)
+    found.failures = _aftermath_dropped(_merged(loose, story), story, found)
+    return found
+
+
+def _failure(event: Event, story: Story) -> Failure | None:
+    make = _MAKERS.get(event.what)
+    return make(event, story) if make else None
+
+
+def _of(kind: Kind, event: Event, **more: object) -> Failure:
+    sure = event.strong
+    hosts = (event.host,) if event.host else ()
+    failure = Failure(kind, event.rank, sure, event, (event,), hosts=hosts)
+    return dataclasses.replace(failure, **more)  # type: ignore[arg-type]
+
+
+def _xid(event: Event, story: Story) -> Failure | None:
+    code = event.numbers["xid"]
+    if code in AFTERMATH_XIDS:
+        return None
+    kind = (
+        Kind.HARDWARE_FAULT if code in HARDWARE_XIDS else Kind.DEVICE_ASSERT if code in (13, 31, 43) else None
+    )
+    return _of(kind, event, how=f"xid_{code}") if kind else None
+
+
+def _ecc(event: Event, story: Story) -> Failure:
+    return _of(Kind.HARDWARE_FAULT, event, how="ecc")
+
+
+def _kernel_oom(event: Event, story: Story) -> Failure:
+    return _of(Kind.HOST_OOM, event, how="oom_killed")
+
+
+def _device_oom(event: Event, story: Story) -> Failure:
+    return _of(Kind.DEVICE_OOM, event)
+
+
+def _device_assert(event: Event, story: Story) -> Failure:
+    return _of(Kind.DEVICE_ASSERT, event)
+
+
+def _cuda(event: Event, story: Story) -> Failure:
+    return _of(Kind.RANK_EXITED, event, how="exception")
+
+
+def _loader(event: Event, story: Story) -> Failure:
+    return _of(Kind.HOST_OOM, event, how=event.words.get("how"), site="dataloader")
+
+
+def _shared(event: Event, story: Story) -> Failure:
+    return _of(Kind.HOST_OOM, event, how="shared_memory")
+
+
+def _node(event: Event, story: Story) -> Failure:
+    host = event.words.get("host") or event.host
+    ranks = tuple(sorted(r for r, h in story.census.hosts.items() if host and (h == host)))
+    return Failure(
+        Kind.NODE_LOST, None, bool(ranks), event, (event,), hosts=(host,) if host else (), ranks=ranks
+    )
+
+
+def _cancelled(event: Event, story: Story) -> Failure | None:
+    return _node(event, story) if event.words.get("reason", "").startswith("NODE FAIL") else None
+
+
+def _ais(event: Event, story: Story) -> Failure:
+    return _of(Kind.STORAGE_FAILURE, event, site="dataloader")
+
+
+def _retry(event: Event, story: Story) -> Failure | None:
+    if event.numbers["try"] < event.numbers["of"] or event.numbers["of"] < 2:
+        return None
+    if story.later_step(event) is not None:
+        return None
+    return _of(Kind.STORAGE_FAILURE, event, site="dataloader")
+
+
+def _exception(event: Event, story: Story) -> Failure:
+    """An exception by what it says and where it was raised."""
+    said, name = event.words.get("said", ""), event.words.get("type", "").rsplit(".", 1)[-1]
+    whole = f"{name}: {said}"
+    in_checkpoint = event.words.get("in") == "checkpoint" or bool(_CHECKPOINT_WORDS.search(whole))
+    storage = bool(_STORAGE_TYPES.search(name) or _STORAGE_WORDS.search(whole))
+    if found := _HOST_MEMORY.search(whole):
+        how = "shared_memory" if found[1] == "Bus error" else "oom_killed" if found[1] else None
+        return _of(Kind.HOST_OOM, event, how=how)
+    if in_checkpoint and (storage or "unexpected pos" in said or "PytorchStreamWriter" in said):
+        return _of(Kind.CHECKPOINT_FAILED, event, how="exception", site="checkpoint")
+    if _CORRUPT_TYPES.search(name) or _CORRUPT_WORDS.search(whole):
+        return _of(Kind.DATA_CORRUPT, event, how="exception", site=event.words.get("in"))
+    if storage or (
+        event.words.get("in") == "dataloader" and re.search(r"Connection|Timeout|timed out", whole)
+    ):
+        return _of(Kind.STORAGE_FAILURE, event, how="exception", site=event.words.get("in"))
+    return _of(Kind.SOFTWARE_ERROR, event, how="exception", site=event.words.get("in"))
+
+
+def _exit(event: Event, story: Story) -> Failure:
+    code, number = exit_code(event)
+    signal = _signal_name(number)
+    return _of(Kind.RANK_EXITED, event, how="signal" if number else "exit_code", signal=signal)
+
+
+def _task(event: Event, story: Story) -> Failure | None:
+    """srun's word on tasks: ranks only where every rank is a task of its own."""
+    host = event.words.get("host")
+    tasks = event.named if story.census.tasks_are_ranks else ()
+    rank = tasks[0] if len(tasks) == 1 else None
+    how = event.words.get("how", "")
+    kind = Kind.HOST_OOM if how == "Out Of Memory" else Kind.RANK_EXITED
+    _, number = exit_code(event)
+    placed = dataclasses.replace(event, rank=rank, rank_from=None)
+    return Failure(
+        kind, rank, rank is not None, placed, (placed,),
+        how="oom_killed" if kind is Kind.HOST_OOM else "signal" if number else "exit_code",
+        signal=_signal_name(number), hosts=(host,) if host else (), ranks=tasks,
+    )  # fmt: skip
+
+
+def _slurm_oom(event: Event, story: Story) -> Failure:
+    return _of(Kind.HOST_OOM, event, how="oom_killed")
+
+
+def _crash(event: Event, story: Story) -> Failure | None:
+    return (
+        _of(Kind.RANK_EXITED, event, how="signal", signal="SIGSEGV")
+        if "egmentation" in event.text or "SEGV" in event.text
+        else None
+    )
+
+
+def _storage(event: Event, story: Story) -> Failure | None:
+    """A bare line of a full or broken store, where no exception repeats it."""
+    if story.later_step(event) is not None or event.rank is None:
+        return None
+    in_checkpoint = bool(_CHECKPOINT_WORDS.search(event.text))
+    return _of(
+        Kind.CHECKPOINT_FAILED if in_checkpoint else Kind.STORAGE_FAILURE, event, how=event.words.get("how")
+    )
+
+
+_MAKERS = {
+    "xid": _xid,
+    "ecc": _ecc,
+    "kernel_oom": _kernel_oom,
+    "device_oom": _device_oom,
+    "device_assert": _device_assert,
+    "cuda_launch": _cuda,
+    "cuda_other": _cuda,
+    "loader_death": _loader,
+    "shared_memory": _shared,
+    "node_lost": _node,
+    "cancelled": _cancelled,
+    "ais_loader": _ais,
+    "retry": _retry,
+    "exception": _exception,
+    "exit": _exit,
+    "block_exit": _exit,
+    "task_end": _task,
+    "slurm_oom": _slurm_oom,
+    "crash": _crash,
+    "storage": _storage,
+}
+
+
+def _signal_name(number: int | None) -> str | None:
+    import signal
+
+    return signal.Signals(number).name if number in set(signal.Signals) else None
+
+
+def _merged(loose: Sequence[Failure], story: Story) -> list[Failure]:
+    """One failure a rank: its most specific voice, with the others beside it."""
+    by_rank: dict[int, list[Failure]] = {}
+    unplaced: list[Failure] = []
+    for failure in loose:
+        if failure.rank is None:
+            unplaced.append(failure)
+        else:
+            by_rank.setdefault(failure.rank, []).append(failure)
+    merged = [_one(group) for group in by_rank.values()]
+    return _with_unplaced(merged, unplaced, story)
+
+
+def _one(group: Sequence[Failure]) -> Failure:
+    best = min(group, key=lambda f: (f.order, not f.sure))
+    voices = tuple(dict.fromkeys((*best.voices, *(e for f in group for e in f.voices))))
+    return dataclasses.replace(
+        best,
+        sure=any(f.sure for f in group),
+        voices=voices,
+        how=best.how or next((f.how for f in group if f.how), None),
+        signal=best.signal
+        or (next((f.signal for f in group if f.signal), None) if best.kind is Kind.RANK_EXITED else None),
+        site=best.site or next((f.site for f in group if f.site), None),
+        hosts=tuple(dict.fromkeys(h for f in group for h in f.hosts)),
+    )
+
+
+def _with_unplaced(merged: list[Failure], unplaced: Iterable[Failure], story: Story) -> list[Failure]:
+    """Join what only a host is known of to the one rank there that ended of it, else let it stand alone."""
+    result = list(merged)
+    for failure in unplaced:
+        fits = [f for f in result if f.rank is not None and _explains(failure, f, story)]
+        if len(fits) == 1 and failure.kind is not Kind.NODE_LOST:
+            result.remove(fits[0])
+            joined = _one((dataclasses.replace(failure, rank=fits[0].rank, sure=False), fits[0]))
+            result.append(joined)
+        elif (failure.kind is Kind.RANK_EXITED and result) or any(f.kind is failure.kind and f.rank is None and f.hosts == failure.hosts for f in result):
+            continue
+        else:
+            result.append(failure)
+    return result
+
+
+def _explains(cause: Failure, end: Failure, story: Story) -> bool:
+    """Whether a host's failure may be why a rank of that host ended."""
+    if cause.hosts and end.hosts and cause.hosts[0] not in end.hosts:
+        return False
+    if cause.hosts and not end.hosts and len({*story.census.hosts.values()}) > 1:
+        return False
+    if cause.kind is Kind.HOST_OOM:
+        return end.signal == "SIGKILL" or end.kind is Kind.HOST_OOM
+    return (
+        cause.kind in (Kind.HARDWARE_FAULT, Kind.DEVICE_ASSERT)
+        and end.how == "exception"
+        and end.kind
+        in (
+            Kind.RANK_EXITED,
+            Kind.DEVICE_ASSERT,
+            Kind.HARDWARE_FAULT,
+        )
+    )
+
+
+def _aftermath_dropped(failures: Sequence[Failure], story: Story, found: Found) -> list[Failure]:
+    """Leave out what came after a hang had ended in timeouts: it is what the abort makes of everybody."""
+    timeouts = story.of("watchdog_timeout", "barrier_missed")
+    kept: list[Failure] = []
+    for failure in failures:
+        late = next((t for t in timeouts if story.before(t, failure.first)), None)
+        own = any(t.rank == failure.rank and t.rank is not None for t in timeouts)
+        informing = failure.event.what == "xid" and failure.event.numbers["xid"] in INFORMING_XIDS
+        if informing and len(failure.voices) == 1 and not _broke(failure, story):
+            continue
+        if late is None and not (own and failure.blind):
+            kept.append(failure)
+            continue
+        why = f"it came after the timeout at {late.place}" if late else "its own watchdog had given up"
+        found.symptoms.append(dataclasses.replace(failure.event, symptom_of=why))
+    return kept
+
+
+def _broke(failure: Failure, story: Story) -> bool:
+    return any(
+        e.rank == failure.rank and e.what in ("cuda_launch", "cuda_other", "watchdog_timeout", "nccl_error")
+        for e in story.events
+    )

@@ -1,0 +1,142 @@
+"""What launchers and schedulers say: torchrun, SLURM, Ray, submitit, Lightning's signal handler."""
+
+import re
+
+from harness.diagnose.logs.classes import CONTEXT, KILLER, LineClass, Parsed, ranks_in
+
+_EXIT = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,5}) \(pid: (\d{1,9})\)")
+_CLOSING = re.compile(r"[Ss]ending process (\d{1,9}) closing signal (SIG\w{1,10})")
+_GOT = re.compile(r"Received (?:Signals\.)?(\w{1,12}) death signal|got signal: (\d{1,3})")
+_CANCELLED = re.compile(
+    r"\*\*\* (?:JOB|STEP) ([\d._+\w]{1,40})(?: ON ([\w.\[\],-]{1,200}))? CANCELLED(?: AT ([\dT:-]{1,30}))?"
+    r"(?: DUE TO ([A-Z ]{1,40}?))?(?= \*\*\*|[^A-Z ]|$)"
+)
+_SLURM_OOM = re.compile(r"Detected (\d{1,9}) oom[_-]kill event")
+_TASK = re.compile(
+    r"error: ([\w.-]{1,80}): tasks? ([\d,-]{1,2000}): (Killed|Out Of Memory|Exited with exit code (\d{1,4})|Terminated|"
+    r"Aborted|Segmentation fault|Bus error|[A-Z][\w ]{1,30})"
+)
+_RESTART = re.compile(r"restart_count[=:] ?(\d{1,6})")
+_LEFT = re.compile(r"(\d{1,6})/(\d{1,6}) attempts left")
+_NODE = re.compile(
+    r"node (?:with )?(?:node id: \w{1,80} )?(?:and )?(?:address: ?)?([\w.:-]{0,80}).{0,60}?marked dead"
+    r"|[Nn]ode ([\w.-]{1,80}) (?:failed|is down|not responding|has failed|became unreachable)|NODE[_ ]FAIL(?:URE)?"
+)
+
+
+def exit_of(message: str) -> Parsed | None:
+    found = _EXIT.search(message)
+    if not found:
+        return None
+    return Parsed(numbers={"code": int(found[1]), "local_rank": int(found[2]), "pid": int(found[3])})
+
+
+def closing(message: str) -> Parsed | None:
+    found = _CLOSING.search(message)
+    return Parsed(numbers={"pid": int(found[1])}, words={"signal": found[2]}) if found else None
+
+
+def death_signal(message: str) -> Parsed | None:
+    found = _GOT.search(message)
+    return Parsed(words={"signal": found[1] or found[2]}) if found else None
+
+
+def cancelled(message: str) -> Parsed | None:
+    """SLURM's line on the end of a job or step; the reason may be absent, and the line torn."""
+    found = _CANCELLED.search(message)
+    if not found:
+        if "CANCELLED" not in message or "error:" not in message:
+            return None
+        return Parsed()
+    words = {"host": found[2] or "", "when": found[3] or "", "reason": (found[4] or "").strip()}
+    return Parsed(words={name: word for name, word in words.items() if word})
+
+
+def slurm_oom(message: str) -> Parsed | None:
+    return Parsed() if _SLURM_OOM.search(message) else None
+
+
+def task_end(message: str) -> Parsed | None:
+    """``srun: error: node: task 3: Killed``."""
+    found = _TASK.search(message)
+    if not found:
+        return None
+    numbers = {"code": int(found[4])} if found[4] else {}
+    return Parsed(numbers=numbers, words={"host": found[1], "how": found[3]}, named=ranks_in(found[2]))
+
+
+def preempted(message: str) -> Parsed | None:
+    return Parsed(words={"reason": "PREEMPTION"} if "preempt" in message.lower() else {})
+
+
+def restart(message: str) -> Parsed | None:
+    found = _RESTART.search(message)
+    if found:
+        return Parsed(numbers={"attempt": int(found[1])})
+    left = _LEFT.search(message)
+    return Parsed(numbers={"left": int(left[1]), "most": int(left[2])} if left else {})
+
+
+def node_lost(message: str) -> Parsed | None:
+    found = _NODE.search(message)
+    if not found:
+        return None
+    host = found[1] or found[2]
+    return Parsed(words={"host": host} if host else {})
+
+
+_FIELD = re.compile(r"^(time|host|rank|exitcode|error_file|traceback) {1,8}: ?(.{0,600})")
+_RANK_FIELD = re.compile(r"(\d{1,7}) \(local_rank: (\d{1,5})\)")
+_CODE_FIELD = re.compile(r"(-?\d{1,5}) {1,4}\(pid: (\d{1,9})\)")
+
+
+def block_field(message: str) -> Parsed | None:
+    """One line of torchrun's block on a failure: ``rank      : 3 (local_rank: 3)``.
+
+    Source: torch.distributed.elastic.multiprocessing.errors.ChildFailedError.format_msg.
+    """
+    found = _FIELD.match(message)
+    if not found:
+        return None
+    numbers: dict[str, int] = {}
+    if found[1] == "rank":
+        if not (rank := _RANK_FIELD.match(found[2])):
+            return None
+        numbers = {"rank": int(rank[1]), "local_rank": int(rank[2])}
+    elif found[1] == "exitcode":
+        if not (code := _CODE_FIELD.match(found[2])):
+            return None
+        numbers = {"code": int(code[1]), "pid": int(code[2])}
+    return Parsed(numbers=numbers, words={"field": found[1], "value": found[2].strip()})
+
+
+CLASSES = (
+    LineClass("block_field", CONTEXT, r"(time|host|rank|exitcode|error_file|traceback) +: ", block_field),
+    LineClass("exit", KILLER, r"failed \(exitcode: -?[0-9]+\)", exit_of),
+    LineClass("closing", CONTEXT, r"ending process [0-9]+ closing signal", closing),
+    LineClass("death_signal", KILLER, r"death signal|got signal: [0-9]", death_signal),
+    LineClass("block", CONTEXT, r"first observed failure|ChildFailedError|^ *Failures:"),
+    LineClass("cancelled", KILLER, r"CANCELLED", cancelled),
+    LineClass("slurm_oom", KILLER, r"oom[_-]kill event", slurm_oom),
+    LineClass("task_end", KILLER, r"error: [A-Za-z0-9._-]+: tasks? [0-9]", task_end),
+    LineClass(
+        "preempted",
+        KILLER,
+        r"this job is preempted|Caught signal SIGUSR|job (was|is being|has been) preempted",
+        preempted,
+    ),
+    LineClass("sigterm", KILLER, r"Received SIG(TERM|INT|HUP|USR1): ?[0-9]"),
+    LineClass(
+        "restart",
+        CONTEXT,
+        r"restart_count[=:] ?[0-9]|attempts left; will restart worker group|SLURM_RESTART_COUNT",
+        restart,
+    ),
+    LineClass(
+        "node_lost",
+        KILLER,
+        r"marked dead|NODE[_ ]FAIL|[Nn]ode [A-Za-z0-9._-]+ (failed|is down|not respond|has failed|became unre)",
+        node_lost,
+    ),
+    LineClass("connection_to_node", CONTEXT, r"Lost connection to node|No route to host"),
+)

@@ -1,0 +1,168 @@
+"""What was going on when a wait began, and who never reports: leads, never convictions (rules 15, 16)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from harness.diagnose.logs.event import Event
+from harness.diagnose.logs.story import Story
+from harness.diagnose.logs.waits import Wait
+from harness.diagnose.logs.wording import cite, short, who
+from harness.model.diagnosis import Where
+from harness.model.finding import Finding
+from harness.model.kinds import Confidence, Kind
+
+AROUND_S = 5.0
+"""A line so close to the start of the wait is about it (DIAGNOSIS, logs, rule 15)."""
+
+BEGINNINGS = ("checkpoint_begin", "evaluation_begin", "preprocessing_begin")
+DATA_LINES = ("retry", "connection", "storage", "ais_loader")
+
+
+@dataclass(frozen=True)
+class Lead:
+    """What a rank was at when others began to wait for it. `site` is a word of DIAGNOSIS."""
+
+    site: str
+    event: Event
+    says: str
+
+
+def lead_of(rank: int, peers: Sequence[Wait], story: Story) -> Lead | None:
+    """An unfinished save, evaluation or preparation, or trouble with data, of one rank around then."""
+    own = [e for e in story.events if e.rank == rank]
+    open_ = unfinished(own)
+    if open_ is not None:
+        return Lead(_site(open_), open_, short(open_.text))
+    data = [e for e in own if e.what in DATA_LINES and not _recovered(e, own)]
+    near = [e for e in data if _near_beginning(e, peers, story) is not False]
+    if near:
+        return Lead("dataloader", near[-1], short(near[-1].text))
+    return None
+
+
+def unfinished(events: Sequence[Event]) -> Event | None:
+    """The last activity that began and did not end, with no step after it."""
+    open_: Event | None = None
+    for event in events:
+        if event.what in BEGINNINGS:
+            open_ = event
+        elif open_ is not None and (
+            event.what == open_.what.replace("_begin", "_end")
+            or (event.what == "step" and event.line > open_.line)
+        ):
+            open_ = None
+    return open_
+
+
+def _recovered(event: Event, own: Sequence[Event]) -> bool:
+    return any(e.what == "step" and e.file == event.file and e.line > event.line for e in own)
+
+
+def _near_beginning(event: Event, peers: Sequence[Wait], story: Story) -> bool | None:
+    """Whether an event lies around the start of the wait or in it; None without times."""
+    for wait in peers:
+        seconds = story.seconds_between(event, wait.event)
+        lasted = wait.ran_ms if wait.ran_ms is not None else wait.limit_ms
+        if seconds is None or lasted is None or event.precision_s > AROUND_S:
+            continue
+        return seconds <= lasted / 1e3 + AROUND_S * 12
+    return None
+
+
+def _site(event: Event) -> str:
+    site = event.what.removesuffix("_begin")
+    return "dataloader" if site == "preprocessing" else site
+
+
+def going_on(story: Story) -> Finding | None:
+    """An unfinished save, evaluation or preparation within seconds of the start of the wait."""
+    waits = sorted(story.waits.waits.values(), key=lambda w: w.rank)
+    if not waits:
+        return None
+    begun = [e for e in story.of(*BEGINNINGS) if _still_open(e, story)]
+    for event in begun:
+        apart = _before_wait(event, waits, story)
+        if apart is None or not -AROUND_S <= apart <= AROUND_S:
+            continue
+        site = _site(event)
+        rank = event.rank if event.rank not in story.waits.waiting else None
+        what = event.what.removesuffix("_begin")
+        whose = f"rank {rank} was" if rank is not None else "the job was"
+        summary = f"{whose} at a {what} when the others began to wait ({short(event.text)}); it may just have been long"
+        kind = Kind.CHECKPOINT_SLOW if what == "checkpoint" else Kind.RANK_STALLED
+        return Finding(
+            source="log",
+            kind=kind,
+            confidence=Confidence.POSSIBLE,
+            summary=summary,
+            suspects=(rank,) if rank is not None else (),
+            victims=tuple(w.rank for w in waits),
+            where=Where(
+                site=site,
+                seq=waits[0].seq,
+                stuck_seq=waits[0].seq,
+                op=waits[0].op.lower() if waits[0].op else None,
+            ),
+            evidence=(cite(event), *(cite(w.event) for w in waits[:2])),
+            chain=(summary, f"-> {who([w.rank for w in waits])} time out"),
+        )
+    return None
+
+
+def _still_open(event: Event, story: Story) -> bool:
+    mine = [e for e in story.events if e.file == event.file and (e.rank == event.rank)]
+    return unfinished(mine) is event
+
+
+def _before_wait(event: Event, waits: Sequence[Wait], story: Story) -> float | None:
+    """Seconds from a line to the start of the wait; None without comparable times."""
+    for wait in waits:
+        seconds = story.seconds_between(event, wait.event)
+        lasted = wait.ran_ms if wait.ran_ms is not None else wait.limit_ms
+        if seconds is not None and lasted is not None and not wait.suspended:
+            return seconds - lasted / 1e3
+    return None
+
+
+def missing_voices(story: Story) -> Finding | None:
+    """Ranks that never report a timeout where all others do are suspects (rule 16)."""
+    waiting = story.waits.waiting
+    if len(waiting) < 2 or not story.world_size:
+        return None
+    quiet = tuple(r for r in range(story.world_size) if r not in waiting)
+    if not quiet or 2 * len(quiet) >= story.world_size:
+        return None
+    keys = story.waits.keys()
+    if not any(w.group is None or w.group.is_default for w in story.waits.of_group(keys[0])):
+        # In a smaller group those who are not in it have nothing to report.
+        return None
+    waits = story.waits.of_group(keys[0])
+    heard = tuple(r for r in quiet if r in story.census.heard)
+    unheard = tuple(r for r in quiet if r not in story.census.heard)
+    observed = tuple(r for r in heard if r in story.waits.observers)
+    parts = []
+    if unheard:
+        parts.append(f"{who(unheard)} left no log at all")
+    if heard:
+        parts.append(
+            f"{who(heard)} logged no timeout"
+            + (f" ({who(observed)} only saw others' signal)" if observed else "")
+        )
+    stands = bool(heard) and not unheard
+    return Finding(
+        source="log",
+        kind=Kind.RANK_STALLED if stands else Kind.INCONCLUSIVE,
+        confidence=Confidence.POSSIBLE,
+        summary=f"{who([w.rank for w in waits])} timed out in {waits[0].op or 'a collective'} seq {waits[0].seq}; {' and '.join(parts)}: "
+        + ("it may never have come" if len(quiet) == 1 else "they may never have come"),
+        suspects=quiet,
+        victims=tuple(sorted(waiting)),
+        where=Where(
+            group=waits[0].group.label if waits[0].group else None,
+            seq=waits[0].seq,
+            stuck_seq=waits[0].seq,
+            op=waits[0].op.lower() if waits[0].op else None,
+        ),
+        evidence=tuple(cite(w.event) for w in waits[:2]),
+        chain=(f"{who(quiet)}: unknown", f"-> {who([w.rank for w in waits])} time out"),
+    )

@@ -1,0 +1,430 @@
+"""Reads one log in the order of its lines: who speaks, what is said, and what belongs together.
+
+Lines that go on with another (a wrapped record, the body of a traceback, torchrun's block) are put together
+here, since only here their neighbours are known. Ranks are taken as the lines state them; which global rank
+a local rank, a task or a process is, the census decides over all files.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from harness.diagnose.logs.catalogue import BY_NAME, CLASSES
+from harness.diagnose.logs.classes import CONTEXT, DATA, MAX_MESSAGE_CHARS, LineClass, Parsed
+from harness.diagnose.logs.code_lines import EXCEPTION, TRACEBACK
+from harness.diagnose.logs.event import Event, RankFrom
+from harness.diagnose.logs.prefix import Spoken, take_apart
+from harness.diagnose.logs.stamps import Stamp, read_stamp
+from harness.diagnose.texts.files import TextFile
+from harness.diagnose.texts.lines import Line
+from harness.diagnose.texts.scan import HEAD, Pattern
+
+TAG = "log."
+PATTERNS = tuple(Pattern(TAG + c.what, c.regex, c.ignore_case) for c in CLASSES)
+
+KEPT_ALIKE = 6
+"""Of one speaker's lines of one class and wording so many are kept, and the last; the others are counted."""
+
+CONTINUES_LINES = 3
+"""A line without a prefix takes the rank of one that stands so close before it (LOG-FORMATS)."""
+
+MAX_TRACEBACK_LINES = 400
+MAX_WRAPS = 3
+MAX_TEXT_CHARS = 500
+MAX_HEAD_LINES = 200
+
+_INNER = re.compile(r"\[rank\d{1,7}\]:")
+_DIGITS = re.compile(r"\d+")
+_FRAME = re.compile(r'File "([^"]{1,300})", line (\d{1,7}), in (\S{1,100})')
+_CHAINED = (
+    "The above exception was the direct cause",
+    "During handling of the above exception",
+)
+_LIBRARY = ("/torch/", "site-packages", "dist-packages", "/lib/python", "<frozen", "<string>")
+_ALWAYS_KEPT = frozenset(("watchdog_timeout", "progress", "exit", "block_exit", "task_end", "xid"))
+_NOISY = frozenset(("step", "connection", "retry", "nccl_warn", "active"))
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """Who wrote a line, as far as the line and its file say."""
+
+    rank: int | None = None
+    rank_from: RankFrom | None = None
+    local_rank: int | None = None
+    task: int | None = None
+    host: str | None = None
+    pid: int | None = None
+
+
+@dataclass
+class Seen:
+    """Where a speaker was heard. Numbers of lines, from 1."""
+
+    first: int
+    last: int
+    lines: int = 1
+
+
+@dataclass
+class FileLog:
+    """What one file says. Events have no times yet and only stated ranks; they are in the order of lines.
+
+    `stamps`: times of lines that were looked at. `restarts`: attempts, and the lines at which they begin.
+    """
+
+    file: TextFile
+    head: list[tuple[int, str]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    stamps: list[tuple[int, Stamp]] = field(default_factory=list)
+    speakers: dict[Speaker, Seen] = field(default_factory=dict)
+    last_line: int = 0
+    attempts: int = 1
+    restarts: list[tuple[int, int]] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Traceback:
+    line: int
+    frame: str = ""
+    site: str = ""
+    chained: bool = False
+
+
+@dataclass
+class _Pending:
+    """A record that its line did not end."""
+
+    spoken: Spoken
+    line: int
+    wraps: int = 0
+
+
+@dataclass
+class _Block:
+    """torchrun's block of one agent: the fields of the failure that is being listed."""
+
+    line: int = 0
+    host: str | None = None
+    time: str | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    root: bool = False
+    listed: int | None = None
+    """The rank whose traceback follows."""
+
+
+class LogReader:
+    """Feeds on the lines of one file. While `follow` is set it wants each next line, whatever it holds."""
+
+    def __init__(self, file: TextFile) -> None:
+        self.log = FileLog(file)
+        self._number = 0
+        self._attempt = file.attempt or 0
+        self._tracebacks: dict[Speaker, _Traceback] = {}
+        self._pending: _Pending | None = None
+        self._blocks: dict[Speaker, _Block] = {}
+        self._follow_to = 0
+        self._last: tuple[int, Speaker] | None = None
+        self._said: dict[tuple[object, ...], list[Event]] = {}
+        self._counts: dict[tuple[object, ...], int] = {}
+        self._steps: dict[Speaker, int] = {}
+        self._broken = False
+        self._stamped = 0
+
+    @property
+    def follow(self) -> bool:
+        """Whether the next line is wanted."""
+        return bool(self._tracebacks) or self._pending is not None or self._number < self._follow_to
+
+    def feed(self, line: Line) -> None:
+        """Look at one line."""
+        self._number = self.log.last_line = line.number
+        text = line.text[:MAX_MESSAGE_CHARS]
+        if HEAD in line.tags and len(self.log.head) < MAX_HEAD_LINES:
+            self.log.head.append((line.number, text[:400]))
+        classes = [BY_NAME[tag[len(TAG) :]] for tag in line.tags if tag.startswith(TAG)]
+        for piece in _pieces(text):
+            self._piece(line, piece, classes)
+
+    def finish(self) -> FileLog:
+        """What the file said, once it has been read."""
+        self._end_pending()
+        for key, events in self._said.items():
+            extra = self._counts[key] - len(events)
+            if extra > 0:
+                last = events[-1]
+                events[-1] = _again(last, extra)
+        self.log.events = sorted((e for es in self._said.values() for e in es), key=lambda e: e.line)
+        self.log.attempts = self._attempt + 1
+        return self.log
+
+    def _piece(self, line: Line, text: str, classes: list[LineClass]) -> None:
+        spoken = take_apart(text)
+        if line.number == 1 and spoken.task is not None and spoken.rank is None and spoken.message_at < 10:
+            # The beginning of a file may be cut inside a label.
+            spoken = take_apart(text[spoken.message_at :])
+        speaker = self._speaker(spoken)
+        self._stamp(line.number, text, spoken)
+        if self._pending is not None and not self._continue(spoken, text):
+            self._end_pending()
+        if self._in_traceback(line, spoken, speaker):
+            return
+        for line_class in classes:
+            parsed = line_class.parse(spoken.message)
+            if parsed is not None:
+                self._take(line, line_class, parsed, spoken, speaker)
+
+    def _speaker(self, spoken: Spoken) -> Speaker:
+        """Who speaks; a line without any prefix goes on with one shortly before it."""
+        file = self.log.file
+        rank, source = spoken.rank, spoken.rank_from
+        if file.rank is not None and (rank is None or source is RankFrom.GROUP):
+            rank, source = file.rank, RankFrom.FILE
+        local = spoken.local_rank if spoken.local_rank is not None else file.local_rank
+        speaker = Speaker(rank, source, local, spoken.task, spoken.host, spoken.pid)
+        bare = rank is None and local is None and spoken.task is None and spoken.pid is None
+        if bare and self._last and self._number - self._last[0] <= CONTINUES_LINES and spoken.host is None:
+            before = self._last[1]
+            if before.rank is not None and not spoken.message.startswith(TRACEBACK) and not self._tracebacks:
+                return Speaker(before.rank, RankFrom.CONTEXT, before.local_rank, before.task, before.host)
+        elif not bare:
+            self._last = self._number, speaker
+        seen = self.log.speakers.get(speaker)
+        if seen is None:
+            self.log.speakers[speaker] = Seen(self._number, self._number)
+        else:
+            seen.last = self._number
+            seen.lines += 1
+        return speaker
+
+    def _stamp(self, number: int, text: str, spoken: Spoken) -> None:
+        if number != self._stamped and (stamp := read_stamp(text, spoken.message_at + 40)) is not None:
+            self._stamped = number
+            self.log.stamps.append((number, stamp))
+
+    def _take(
+        self, line: Line, line_class: LineClass, parsed: Parsed, spoken: Spoken, speaker: Speaker
+    ) -> None:
+        what = parsed.what or line_class.what
+        if what == "block_field":
+            self._block_field(parsed, speaker)
+            return
+        if what == "block":
+            if "first observed failure" in spoken.message:
+                self._blocks.setdefault(speaker, _Block()).root = True
+            return
+        if what == "traceback":
+            self._tracebacks[speaker] = _Traceback(line.number)
+            return
+        if what == "exception" and spoken.indent > 0:
+            return
+        if what == "watchdog_timeout" and "before timing out" not in spoken.message:
+            self._pending = _Pending(spoken, line.number)
+            return
+        if what == "step":
+            self._step(parsed, spoken, speaker)
+        if what == "restart":
+            self._restarted(parsed)
+        if what == "communicator" and self._broken:
+            self._new_attempt()
+        if what in ("watchdog_timeout", "exit", "cancelled", "watchdog_ended"):
+            self._broken = True
+        if line_class.tier not in (CONTEXT, DATA):
+            self._follow_to = line.number + CONTINUES_LINES
+        self._emit(what, line_class.tier, line.number, spoken, speaker, parsed)
+
+    def _emit(
+        self, what: str, tier: int, number: int, spoken: Spoken, speaker: Speaker, parsed: Parsed
+    ) -> None:
+        text = spoken.message[:MAX_TEXT_CHARS]
+        event = Event(
+            what=what,
+            tier=tier if parsed.tier is None else parsed.tier,
+            file=self.log.file.name,
+            line=number,
+            text=text,
+            attempt=self._attempt,
+            rank=speaker.rank,
+            rank_from=speaker.rank_from,
+            group=spoken.group,
+            host=speaker.host,
+            local_rank=speaker.local_rank,
+            pid=speaker.pid,
+            task=speaker.task,
+            named=parsed.named,
+            numbers=parsed.numbers,
+            words=parsed.words,
+            dropped=spoken.dropped,
+        )
+        wording = "" if what in _NOISY else _DIGITS.sub("#", text[:120])
+        exact = tuple(sorted(parsed.numbers.items())) if what in _ALWAYS_KEPT else ()
+        group = spoken.group.uid if spoken.group else None
+        key = (what, speaker, self._attempt, group, wording, exact, parsed.named[:4])
+        kept = self._said.setdefault(key, [])
+        self._counts[key] = self._counts.get(key, 0) + 1
+        room = 1 if exact or what == "step" else KEPT_ALIKE
+        if len(kept) < room:
+            kept.append(event)
+        elif not exact:
+            kept[-1] = event
+
+    def _step(self, parsed: Parsed, spoken: Spoken, speaker: Speaker) -> None:
+        """A step that goes back behind a failure begins another attempt."""
+        now, before = parsed.numbers["step"], self._steps.get(speaker)
+        if before is not None and now < before and self._broken:
+            self._new_attempt()
+        self._steps[speaker] = now
+
+    def _restarted(self, parsed: Parsed) -> None:
+        if (stated := parsed.numbers.get("attempt")) is not None:
+            if stated > self._attempt:
+                self._attempt = stated - 1
+                self._new_attempt()
+            self._broken = False
+        elif "left" in parsed.numbers:
+            self._new_attempt()
+
+    def _new_attempt(self) -> None:
+        self._attempt += 1
+        self.log.restarts.append((self._attempt, self._number))
+        self._broken = False
+        self._steps.clear()
+
+    def _continue(self, spoken: Spoken, text: str) -> bool:
+        """Put a wrapped record together; True while it is not at its end."""
+        pending = self._pending
+        assert pending is not None
+        own = spoken.rank is not None and spoken.message_at > 0 and spoken.rank != pending.spoken.rank
+        if own or pending.wraps >= MAX_WRAPS or spoken.message.startswith(("[PG ", "[Rank ", TRACEBACK)):
+            return False
+        joined = f"{pending.spoken.message}{spoken.message}"[:MAX_MESSAGE_CHARS]
+        pending.spoken = _with_message(pending.spoken, joined)
+        pending.wraps += 1
+        return "before timing out" not in joined
+
+    def _end_pending(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        line_class = BY_NAME["watchdog_timeout"]
+        parsed = line_class.parse(pending.spoken.message)
+        if parsed is not None:
+            self._broken = True
+            speaker = self._speaker(pending.spoken)
+            self._emit("watchdog_timeout", line_class.tier, pending.line, pending.spoken, speaker, parsed)
+
+    def _in_traceback(self, line: Line, spoken: Spoken, speaker: Speaker) -> bool:
+        """Whether a line is the body or the end of a traceback that this speaker has begun."""
+        open_ = self._tracebacks.get(speaker)
+        if open_ is None:
+            self._tracebacks = {
+                s: t for s, t in self._tracebacks.items() if line.number - t.line <= MAX_TRACEBACK_LINES
+            }
+            return False
+        message = spoken.message
+        if TRACEBACK in message or not message:
+            return not message
+        if message.startswith(_CHAINED):
+            open_.chained = True
+            return True
+        if frame := _FRAME.match(message):
+            _note_frame(open_, frame)
+            return True
+        if spoken.indent > 0 or message.startswith(("^", "~")):
+            return True
+        del self._tracebacks[speaker]
+        found = EXCEPTION.match(message)
+        if not found:
+            return False
+        words = {"type": found["type"], "said": (found["said"] or "")[:600], "traced": "yes"}
+        if open_.frame:
+            words["site"] = open_.frame
+        if open_.site:
+            words["in"] = open_.site
+        if open_.chained:
+            words["chained"] = "yes"
+        parsed = Parsed(words=words)
+        tier = BY_NAME["exception"].tier
+        block = self._blocks.get(speaker)
+        if block is not None and block.listed is not None and speaker.rank is None:
+            speaker = Speaker(block.listed, RankFrom.BLOCK, None, speaker.task, speaker.host)
+            words["block"] = "yes"
+        for line_class in (BY_NAME[tag[len(TAG) :]] for tag in line.tags if tag.startswith(TAG)):
+            if line_class.what in _TRACED and (own := line_class.parse(message)) is not None:
+                named = Parsed(own.what, own.numbers, {**words, **own.words}, own.named)
+                self._emit(own.what or line_class.what, line_class.tier, line.number, spoken, speaker, named)
+                return True
+        self._emit("exception", tier, line.number, spoken, speaker, parsed)
+        self._follow_to = line.number + CONTINUES_LINES
+        return False
+
+    def _block_field(self, parsed: Parsed, speaker: Speaker) -> None:
+        """A field of torchrun's block; with the exit code a failure is complete."""
+        block = self._blocks.setdefault(speaker, _Block())
+        name, value = parsed.words["field"], parsed.words["value"]
+        near = self._number - block.line <= 2
+        block.line = self._number
+        if name == "time":
+            block.time, block.host, block.rank = value, None, None
+            self._follow_to = self._number + 6
+        elif name == "host" and near:
+            block.host = value.split()[0] if value else None
+        elif name == "rank" and near:
+            block.rank, block.local_rank = parsed.numbers["rank"], parsed.numbers["local_rank"]
+        elif name == "exitcode" and near and block.rank is not None:
+            self._broken = True
+            words = {"time": block.time or ""}
+            if block.root:
+                words["root"] = "yes"
+            failed = Speaker(
+                block.rank, RankFrom.BLOCK, block.local_rank, None, block.host, parsed.numbers["pid"]
+            )
+            spoken = Spoken(f"rank {block.rank} ended: exit code {parsed.numbers['code']}", 0)
+            self._emit(
+                "block_exit", 1, self._number, spoken, failed, Parsed(numbers=parsed.numbers, words=words)
+            )
+            block.listed, block.root = block.rank, False
+        elif name == "traceback" and near and TRACEBACK in value:
+            self._tracebacks[speaker] = _Traceback(self._number)
+
+
+_TRACED = frozenset(
+    ("device_oom", "cuda_error", "device_assert", "loader_death", "ais_loader", "detail", "monitored")
+)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A line that holds what several ranks wrote is several."""
+    starts = [found.start() for found in _INNER.finditer(text)]
+    if len(starts) < 2:
+        yield text
+        return
+    first = starts[0] if starts[0] > 120 else 0
+    bounds = [first, *starts[1:], len(text)]
+    if first:
+        yield text[:first]
+    for begin, end in zip(bounds, bounds[1:], strict=False):
+        yield text[begin:end]
+
+
+def _note_frame(open_: _Traceback, frame: re.Match[str]) -> None:
+    """The innermost frame outside of libraries, and whether data or a checkpoint was at work."""
+    path, number, function = frame.groups()
+    if "checkpoint" in path or "checkpoint" in function or function in ("save_state_dict", "torch_save"):
+        open_.site = "checkpoint"
+    elif "torch/utils/data" in path or "dataset" in path.rsplit("/", 1)[-1] or "dataloader" in path:
+        open_.site = open_.site or "dataloader"
+    if not any(part in path for part in _LIBRARY):
+        open_.frame = f"{function} {path.rsplit('/', 1)[-1]}:{number}"
+
+
+def _with_message(spoken: Spoken, message: str) -> Spoken:
+    return dataclasses.replace(spoken, message=message)
+
+
+def _again(event: Event, times: int) -> Event:
+    """The event with how often it was said besides."""
+    return dataclasses.replace(event, repeats=event.repeats + times)

@@ -1,0 +1,221 @@
+"""All that the logs of one job say, with ranks placed and clocks compared: what the rules look at."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.diagnose.logs.census import Census, agents_of
+from harness.diagnose.logs.clocks import Alignment, Anchor, Clock, FileClock, align
+from harness.diagnose.logs.clocks import Event as Dated
+from harness.diagnose.logs.event import Event
+from harness.diagnose.logs.reader import FileLog
+from harness.diagnose.logs.stamps import read_stamp
+from harness.diagnose.logs.waits import Waits, read_waits
+
+TOGETHER_S = 60.0
+"""Watchdogs of one collective, and dumps that one signal asks for, come within this of one another."""
+
+STEP_SPREAD_S = 30.0
+
+
+@dataclass(frozen=True)
+class Story:
+    """One attempt, and what came before it.
+
+    `events`: of the last attempt, placed and dated, in the order of files and lines. `earlier`: of attempts
+    before. `layout`: sizes of named groups, as stated.
+    """
+
+    census: Census
+    events: tuple[Event, ...]
+    earlier: Mapping[int, tuple[Event, ...]]
+    attempt: int
+    alignment: Alignment
+    clocks: Mapping[str, Clock]
+    waits: Waits
+    files: Mapping[str, FileLog] = field(default_factory=dict)
+    layout: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int | None:
+        """As stated or given."""
+        return self.census.world_size
+
+    @property
+    def everybody(self) -> tuple[int, ...]:
+        """All ranks, as far as known."""
+        return tuple(range(self.census.size))
+
+    def of(self, *whats: str) -> list[Event]:
+        """The last attempt's events of some classes."""
+        return [event for event in self.events if event.what in whats]
+
+    def others(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Everybody but some ranks."""
+        left = set(ranks)
+        return tuple(r for r in self.everybody if r not in left)
+
+    def before(self, one: Event, other: Event) -> bool | None:
+        """Whether one event came before another; None if nothing tells. Lines of one file are in order."""
+        if one.file == other.file:
+            if one.what == "block_exit" or other.what == "block_exit":
+                return self._by_time(one, other)
+            return one.line < other.line
+        return self._by_time(one, other)
+
+    def _by_time(self, one: Event, other: Event) -> bool | None:
+        a, b = _dated(one), _dated(other)
+        if a.at is None or b.at is None:
+            return None
+        first = self.alignment.first((a, b))
+        if first.sole is None:
+            return None
+        return first.sole is a
+
+    def seconds_between(self, one: Event, other: Event) -> float | None:
+        """How many seconds after one event another came, about; None if their clocks cannot be compared."""
+        if one.at is None or other.at is None:
+            return None
+        if one.file == other.file:
+            return other.at - one.at
+        if not self.alignment.comparable(one.file, other.file):
+            return None
+        low, high = self.alignment.difference(one.file, other.file)
+        return other.at - one.at - (low + high) / 2
+
+    def common_time(self, event: Event) -> float | None:
+        """An event's time on the reference clock, for a timeline; its own file's where there is no other."""
+        if event.at is None:
+            return None
+        common = self.alignment.common(event.file, event.at)
+        return common if common is not None else event.at
+
+    def later_step(self, event: Event) -> Event | None:
+        """A step that the same speaker reports after an event in the same file: it went on."""
+        for step in self.events:
+            same = step.file == event.file and step.rank == event.rank and step.rank is not None
+            if step.what == "step" and same and step.line > event.line:
+                return step
+        return None
+
+
+def _dated(event: Event) -> Dated:
+    return Dated(event.file, event.at, event.precision_s, event.place)
+
+
+def tell(
+    logs: Sequence[FileLog], census: Census, mtimes: Mapping[str, float], layout: Mapping[str, int]
+) -> Story:
+    """Place and date all events, split attempts, compare clocks. `mtimes`: when files were last written."""
+    clocks = _clocks(logs, mtimes)
+    placed = [_date(census.place(event), clocks[log.file.name]) for log in logs for event in log.events]
+    alignment = align(clocks, _anchors(placed), _same_host(logs, census))
+    last = max((log.attempts - 1 for log in logs), default=0)
+    of_attempt: dict[int, list[Event]] = {}
+    by_name = {log.file.name: log for log in logs}
+    begins = _beginnings(logs, clocks)
+    for event in placed:
+        attempt = event.attempt
+        own = by_name[event.file]
+        if last and own.attempts == 1 and own.file.attempt is None:
+            attempt = _attempt_by_time(event, begins, alignment, last)
+        of_attempt.setdefault(attempt, []).append(event)
+    events = tuple(of_attempt.pop(last, ()))
+    earlier = {attempt: tuple(found) for attempt, found in sorted(of_attempt.items())}
+    return Story(census, events, earlier, last, alignment, clocks, read_waits(events), by_name, layout)
+
+
+def _clocks(logs: Sequence[FileLog], mtimes: Mapping[str, float]) -> dict[str, Clock]:
+    """Each file's clock; years and days that one file leaves out come from another's."""
+    fed: dict[str, FileClock] = {}
+    for log in logs:
+        clock = fed[log.file.name] = FileClock()
+        for number, stamp in log.stamps:
+            clock.feed(number, stamp)
+    clocks = {name: clock.resolve(None, mtimes.get(name)) for name, clock in fed.items()}
+    dated = [c.moments[-1].at for c in clocks.values() if c.date == "own" and c.basis == "unix" and c.moments]
+    near = max((at for at in dated if at is not None), default=None)
+    if near is None:
+        return clocks
+    return {
+        name: clock if clock.date == "own" else fed[name].resolve(near, mtimes.get(name))
+        for name, clock in clocks.items()
+    }
+
+
+def _date(event: Event, clock: Clock) -> Event:
+    if event.what == "block_exit" and (stamp := read_stamp(event.words.get("time", ""))) is not None:
+        return dataclasses.replace(event, at=stamp.seconds, precision_s=1.0)
+    moment = clock.at(event.line)
+    if moment.at is None or clock.basis not in ("unix", "day"):
+        return event
+    return dataclasses.replace(event, at=moment.at, precision_s=moment.precision_s)
+
+
+def _anchors(events: Iterable[Event]) -> list[Anchor]:
+    """Events that several files saw."""
+    anchors: list[Anchor] = []
+    first_signal: dict[tuple[str, int], Event] = {}
+    for event in events:
+        if event.at is None or event.precision_s > TOGETHER_S:
+            continue
+        key, spread = "", TOGETHER_S
+        if event.what == "watchdog_timeout" and "seq" in event.numbers:
+            group = event.group.uid if event.group else ""
+            key = f"timeout {group} {event.numbers['seq']} {event.attempt}"
+        elif event.what in ("dump_first", "dump_observed"):
+            first_signal.setdefault((event.file, event.attempt), event)
+            continue
+        elif event.what == "step":
+            key, spread = f"step {event.numbers['step']} {event.attempt}", STEP_SPREAD_S
+        elif event.what == "cancelled":
+            key, spread = f"cancelled {event.attempt}", 5.0
+        if key:
+            anchors.append(_anchor(key, event, spread))
+    anchors += [_anchor(f"dump signal {a}", event, TOGETHER_S) for (_, a), event in first_signal.items()]
+    return anchors
+
+
+def _anchor(key: str, event: Event, spread: float) -> Anchor:
+    assert event.at is not None
+    what = key.rsplit(" ", 1)[0]
+    return Anchor(key, event.file, event.at, spread, event.line, event.precision_s, what)
+
+
+def _same_host(logs: Sequence[FileLog], census: Census) -> dict[str, str]:
+    """Files that were written on one machine, whose clocks are one."""
+    hosts = dict(census.file_hosts)
+    one_agent = len(census.shifts) > 0 and set(census.shifts.values()) == {0} and not census.unplaced
+    machines = set(hosts.values()) | set(census.hosts.values())
+    for log in logs:
+        name = log.file.name
+        if name in hosts:
+            continue
+        if log.file.rank is not None and log.file.rank in census.hosts:
+            hosts[name] = census.hosts[log.file.rank]
+        elif one_agent and len(machines) <= 1:
+            hosts[name] = next(iter(machines), "the only machine")
+        elif log.file.local_rank is not None:
+            hosts[name] = agents_of(name, None, None)[0][0]
+    return hosts
+
+
+def _beginnings(logs: Sequence[FileLog], clocks: Mapping[str, Clock]) -> dict[int, Dated]:
+    """When each attempt began, as the first file that tells says."""
+    found: dict[int, Dated] = {}
+    for log in logs:
+        for attempt, line in log.restarts:
+            moment = clocks[log.file.name].at(line)
+            if moment.at is not None and attempt not in found:
+                found[attempt] = Dated(log.file.name, moment.at, moment.precision_s)
+    return found
+
+
+def _attempt_by_time(event: Event, begins: Mapping[int, Dated], alignment: Alignment, last: int) -> int:
+    """The attempt in which a file without marks of its own spoke; the last one where nothing tells."""
+    mine = _dated(event)
+    after = [a for a, begin in begins.items() if alignment.first((begin, mine)).sole is begin]
+    before = [a for a, begin in begins.items() if alignment.first((begin, mine)).sole is mine]
+    if after:
+        return max(after)
+    return min(before) - 1 if before else last

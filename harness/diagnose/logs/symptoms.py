@@ -1,0 +1,186 @@
+"""Which deaths and errors only follow from others: they are never causes (DIAGNOSIS, logs, rule 3)."""
+
+import re
+
+from harness.diagnose.logs.event import Event
+from harness.diagnose.logs.story import Story
+
+CLEANUP_AFTER_S, CLEANUP_UNTIL_S = 20.0, 120.0
+"""A launcher kills what does not end by itself some 30 s after it asked (torch elastic; SLURM's KillWait)."""
+
+ABORTS = (
+    "watchdog_timeout",
+    "watchdog_ended",
+    "taking_down",
+    "terminate",
+    "nccl_error",
+    "gloo_abort",
+    "heartbeat",
+)
+
+COMMUNICATION = re.compile(
+    r"gloo/transport|Connection closed by peer \[|Connection reset by peer \[|Read error \[|Write error \[|"
+    r"Timed out waiting \d{1,12} ?ms for (?:send|recv)|monitoredBarrier|Dist(?:Network|Backend|Store)Error|"
+    r"NCCL error|nccl\w{1,30}Error|ProcessGroup(?:Gloo|NCCL)|TCPStore|sendBytes|recvValue|"
+    r"ollective operation timeout|NCCL communicator (?:was )?(?:aborted|encountered)|Rendezvous\w{1,30}Error|"
+    r"Detected mismatch between collectives|WorkNCCL|store based barrier|waiting for clients|"
+    r"Socket Timeout|Broken pipe|Process group .{0,40}(?:destroyed|aborted)",
+)
+WRAPPERS = re.compile(
+    r"ChildFailedError|SignalException|SystemExit|KeyboardInterrupt|CalledProcessError|RayTaskError|RayActorError|"
+    r"ActorDiedError|WorkerCrashedError|ProcessExitedException|ProcessRaisedException|TrainingFailedError|"
+    r"RemoteTraceback|BdbQuit|GeneratorExit"
+)
+NOT_FATAL = re.compile(r"(?:Warning|StopIteration)$")
+
+
+def is_communication(event: Event) -> bool:
+    """Whether an exception speaks of others that were lost, not of what this rank did."""
+    return bool(COMMUNICATION.search(event.text)) or bool(COMMUNICATION.search(event.words.get("said", "")))
+
+
+def is_wrapper(event: Event) -> bool:
+    """Whether an exception only reports that a process ended."""
+    return bool(WRAPPERS.search(event.words.get("type", event.text)))
+
+
+def why_symptom(event: Event, story: Story) -> str | None:
+    """Why an event is a consequence of something else, None if it may be a cause."""
+    if event.what in ("exit", "block_exit", "task_end"):
+        return _why_exit(event, story)
+    if event.what in (
+        "exception",
+        "cuda_launch",
+        "cuda_other",
+        "device_assert",
+        "loader_death",
+        "ais_loader",
+    ):
+        return _why_exception(event, story)
+    return None
+
+
+def _why_exception(event: Event, story: Story) -> str | None:
+    if event.what == "exception":
+        if is_wrapper(event):
+            return "it only reports that a process ended"
+        if is_communication(event):
+            return "it speaks of lost communication"
+        if NOT_FATAL.search(event.words.get("type", "")):
+            return "it need not end anything"
+    if event.rank is None:
+        return None
+    if step := story.later_step(event):
+        return f"the rank went on: step {step.numbers['step']} at {step.place}"
+    for timeout in story.of("watchdog_timeout"):
+        if timeout.rank == event.rank and story.before(timeout, event):
+            return f"it came after the same rank's timeout at {timeout.place}"
+    return None
+
+
+def _why_exit(event: Event, story: Story) -> str | None:
+    code, signal = exit_code(event)
+    ranks = _ranks_of(event)
+    if event.what == "task_end" and event.words.get("how") == "Out Of Memory":
+        return None
+    if signal == 15:
+        return "a launcher or a person asked it to end"
+    if _signalled(event, story):
+        return "its launcher had told it to end"
+    if signal == 6 and (abort := _abort_of(ranks, story)):
+        return f"an abort that follows {abort.place}"
+    if signal == 9 and (earlier := _failed_before(event, story)):
+        return f"the launcher's clean-up after {earlier.place}"
+    if signal is None and code == 0:
+        return "it ended well"
+    if signal is None:
+        return _why_code(event, ranks, story)
+    return None
+
+
+def _why_code(event: Event, ranks: tuple[int, ...], story: Story) -> str | None:
+    """An exit code is a symptom where all that the rank says for itself is about others."""
+    if not ranks:
+        return None
+    own = [
+        e
+        for e in story.of("exception", "gloo_wait", "monitored", "store_lost", "nccl_error")
+        if e.rank in ranks
+    ]
+    told = [e for e in own if e.what != "exception" or not is_wrapper(e)]
+    if told and all(e.what != "exception" or is_communication(e) for e in told):
+        return f"all that it says is of lost communication: {told[0].place}"
+    if any(rank in story.waits.waiting for rank in ranks):
+        return "its own watchdog had given up"
+    for abort in story.of("barrier_lost", "barrier_missed"):
+        if abort.rank in ranks:
+            return f"it lost others: {abort.place}"
+    return None
+
+
+def exit_code(event: Event) -> tuple[int | None, int | None]:
+    """Exit code and signal of an end, either None; 128 + n is signal n."""
+    code = event.numbers.get("code")
+    if event.what == "task_end" and code is None:
+        how = event.words.get("how", "")
+        signals = {"Killed": 9, "Terminated": 15, "Aborted": 6, "Segmentation fault": 11, "Bus error": 7}
+        return None, signals.get(how)
+    if code is None:
+        return None, None
+    if code < 0:
+        return None, -code
+    return (None, code - 128) if 128 < code < 160 else (code, None)
+
+
+def _ranks_of(event: Event) -> tuple[int, ...]:
+    if event.rank is not None:
+        return (event.rank,)
+    return ()
+
+
+def _signalled(event: Event, story: Story) -> bool:
+    pid = event.numbers.get("pid")
+    return pid is not None and any(
+        e.numbers.get("pid") == pid and story.before(event, e) is not True for e in story.of("closing")
+    )
+
+
+def _abort_of(ranks: tuple[int, ...], story: Story) -> Event | None:
+    """The watchdog's or a library's own abort behind a SIGABRT: the rank's, or anybody's if its log is lost."""
+    aborts = story.of(*ABORTS)
+    own = [e for e in aborts if e.rank in ranks]
+    if own:
+        return own[0]
+    heard = any(rank in story.census.heard for rank in ranks) and any(
+        e.rank in ranks for e in story.events if e.what not in ("block_exit", "exit")
+    )
+    return aborts[0] if aborts and not heard else None
+
+
+def _failed_before(event: Event, story: Story) -> Event | None:
+    """Another rank's failure, 20 to 120 s before a kill; or any at all where times do not tell."""
+    for other in story.of(
+        *ABORTS,
+        "exception",
+        "device_oom",
+        "device_assert",
+        "exit",
+        "block_exit",
+        "ecc",
+        "cuda_launch",
+        "loader_death",
+        "cancelled",
+        "death_signal",
+    ):
+        if other is event or (other.rank is not None and other.rank == event.rank):
+            continue
+        if (
+            other.what in ("exit", "block_exit")
+            and exit_code(other)[1] in (9, 15, None)
+            and exit_code(other)[0] in (0, None)
+        ):
+            continue
+        seconds = story.seconds_between(other, event)
+        if seconds is not None and CLEANUP_AFTER_S <= seconds <= CLEANUP_UNTIL_S:
+            return other
+    return None

@@ -1,0 +1,194 @@
+"""Who waits in what: watchdogs' timeouts and last works, a row for each rank and group."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from harness.diagnose.logs.event import STRONG, Event, Group, RankFrom
+
+UNNAMED = ""
+"""The key of a group that nobody names."""
+
+UNEVEN = ("GATHER", "SCATTER", "ALLTOALL", "ALL_TO_ALL", "SEND", "RECV", "COALESCED")
+"""Operations whose members may have unequal sizes, and those that are no whole-group collectives."""
+
+EVEN_GATHERS = ("ALLGATHER", "_ALLGATHER_BASE", "ALLGATHER_BASE", "REDUCE_SCATTER", "_REDUCE_SCATTER_BASE")
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One rank's own timeout in one group: the earliest number in which it waited.
+
+    `began`: unix seconds on its file's clock, timeout minus what it ran; None without times.
+    """
+
+    rank: int
+    key: str
+    group: Group | None
+    seq: int | None
+    op: str | None
+    sizes: tuple[int | str | None, ...]
+    limit_ms: int | None
+    ran_ms: int | None
+    event: Event
+
+    @property
+    def began(self) -> float | None:
+        """When it began to wait, unix seconds."""
+        lasted = self.ran_ms if self.ran_ms is not None else self.limit_ms
+        return self.event.at - lasted / 1e3 if self.event.at is not None and lasted is not None else None
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it ran far beyond its limit: the process was stopped, and durations prove nothing."""
+        return bool(self.ran_ms and self.limit_ms and self.ran_ms > 2 * self.limit_ms)
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """What the peers compare."""
+        return self.op, self.sizes
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What one rank had enqueued and completed in one group, as it said itself."""
+
+    rank: int
+    key: str
+    group: Group | None
+    enqueued: int | None
+    completed: int | None
+    active: int | None
+    event: Event
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Everything that ranks say of their own collectives. Ranks are global and strongly known."""
+
+    waits: Mapping[tuple[int, str], Wait] = field(default_factory=dict)
+    standings: Mapping[tuple[int, str], Standing] = field(default_factory=dict)
+    weak: tuple[Event, ...] = ()
+    observers: frozenset[int] = frozenset()
+    initiators: frozenset[int] = frozenset()
+    first_signal: Event | None = None
+
+    @property
+    def waiting(self) -> frozenset[int]:
+        """Ranks with a timeout of their own."""
+        return frozenset(rank for rank, _ in self.waits)
+
+    def of_group(self, key: str) -> list[Wait]:
+        """The waits in one group, by rank."""
+        return sorted((w for (_, k), w in self.waits.items() if k == key), key=lambda w: w.rank)
+
+    def keys(self) -> list[str]:
+        """Groups in which somebody waits, the most waiting first."""
+        counts = Counter(key for _, key in self.waits)
+        return [key for key, _ in counts.most_common()]
+
+    def standing(self, rank: int) -> list[Standing]:
+        """All that a rank says of what it enqueued and completed."""
+        return [s for (r, _), s in sorted(self.standings.items()) if r == rank]
+
+
+def read_waits(events: Iterable[Event]) -> Waits:
+    """Put together what ranks say. Of several timeouts of a rank in a group the earliest number counts."""
+    waits: dict[tuple[int, str], Wait] = {}
+    standings: dict[tuple[int, str], Standing] = {}
+    weak: list[Event] = []
+    observers, initiators = set[int](), set[int]()
+    signals: list[Event] = []
+    for event in events:
+        if event.what == "dump_first":
+            signals.append(event)
+        if event.what not in ("watchdog_timeout", "progress", "active", "dump_first", "dump_observed"):
+            continue
+        rank = event.rank
+        if rank is None or event.rank_from not in (*STRONG, RankFrom.CONTEXT):
+            weak.append(event)
+            continue
+        key = event.group.uid if event.group else UNNAMED
+        if event.what == "watchdog_timeout":
+            wait = _wait(event, rank, key)
+            known = waits.get((rank, key))
+            if known is None or _earlier(wait, known):
+                waits[rank, key] = wait
+        elif event.what == "dump_first":
+            initiators.add(rank)
+        elif event.what == "dump_observed":
+            observers.add(rank)
+        else:
+            _stand(standings, event, rank, key)
+    return Waits(
+        waits,
+        standings,
+        tuple(weak),
+        frozenset(observers),
+        frozenset(initiators),
+        min(signals, key=lambda e: (e.at is None, e.at or 0.0), default=None),
+    )
+
+
+def _wait(event: Event, rank: int, key: str) -> Wait:
+    numbers, words = event.numbers, event.words
+    sizes = (numbers.get("in"), numbers.get("out"), words.get("shape"))
+    return Wait(
+        rank, key, event.group, numbers.get("seq"), words.get("op"), sizes,
+        numbers.get("limit_ms"), numbers.get("ran_ms"), event,
+    )  # fmt: skip
+
+
+def _earlier(one: Wait, other: Wait) -> bool:
+    if other.seq is None or one.seq is None:
+        return other.seq is None and one.seq is not None
+    return one.seq < other.seq
+
+
+def _stand(standings: dict[tuple[int, str], Standing], event: Event, rank: int, key: str) -> None:
+    numbers = event.numbers
+    known = standings.get((rank, key))
+    active = numbers.get("active", known.active if known else None)
+    if "enqueued" not in numbers and known is None and active is None:
+        return
+    if known is not None and known.enqueued is not None and "enqueued" not in numbers:
+        standings[rank, key] = Standing(
+            rank, key, known.group, known.enqueued, known.completed, active, known.event
+        )
+        return
+    standings[rank, key] = Standing(
+        rank, key, event.group, numbers.get("enqueued"), numbers.get("completed"), active, event
+    )
+
+
+def group_size(waits: Sequence[Wait], world_size: int | None, given: Mapping[str, int]) -> int | None:
+    """How many members a group has: the world, a stated layout, or what all-gathers' sizes say."""
+    group = waits[0].group
+    if group is not None and group.is_default:
+        return world_size
+    if group is not None and group.name in given:
+        return given[group.name]
+    ratios = set[int]()
+    for wait in waits:
+        small, large = sorted(n for n in wait.sizes[:2] if isinstance(n, int))[:2] if _both(wait) else (0, 0)
+        if wait.op in EVEN_GATHERS and small and large % small == 0 and large > small:
+            ratios.add(large // small)
+    return ratios.pop() if len(ratios) == 1 else None
+
+
+def _both(wait: Wait) -> bool:
+    return sum(isinstance(n, int) for n in wait.sizes[:2]) == 2
+
+
+def is_even(op: str | None) -> bool:
+    """Whether all members of an operation must agree on its sizes."""
+    return op is not None and (op in EVEN_GATHERS or not any(word in op for word in UNEVEN))
+
+
+def by_seq(waits: Iterable[Wait]) -> dict[int, list[Wait]]:
+    """Waits by their number; those without one are left out."""
+    found: dict[int, list[Wait]] = defaultdict(list)
+    for wait in waits:
+        if wait.seq is not None:
+            found[wait.seq].append(wait)
+    return dict(found)

@@ -1,0 +1,77 @@
+"""Sentences about what logs say, for a tired person, and lines as evidence."""
+
+from typing import TYPE_CHECKING
+
+from harness.diagnose.logs.event import Event
+from harness.model.diagnosis import Citation
+from harness.model.kinds import Kind
+from harness.model.ranks import format_ranks
+
+if TYPE_CHECKING:
+    from harness.diagnose.logs.failures import Failure
+
+MAX_SAID = 160
+
+
+def cite(event: Event, rank: int | None = None, says: str | None = None) -> Citation:
+    """A log line as evidence: what it says, or what it shows and then its words."""
+    source = "kernel" if event.what in ("xid", "kernel_oom") else "log"
+    words = short(event.text) if says is None else f"{says}: {short(event.text)}"
+    return Citation(source, words, event.file, event.line, rank=rank if event.rank is None else event.rank)
+
+
+def short(text: str) -> str:
+    """The beginning of a message, cut at a word."""
+    if len(text) <= MAX_SAID:
+        return text
+    return f"{text[:MAX_SAID].rsplit(' ', 1)[0]} ..."
+
+
+def who(ranks: tuple[int, ...] | list[int]) -> str:
+    """``rank 5`` or ``ranks 1,3-4``."""
+    return f"rank{'s' if len(set(ranks)) > 1 else ''} {format_ranks(ranks)}"
+
+
+def say_failure(failure: "Failure") -> str:
+    """Who failed, and how."""
+    ranks = failure.ranks or ((failure.rank,) if failure.rank is not None else ())
+    hosts = ", ".join(failure.hosts)
+    if failure.kind is Kind.NODE_LOST:
+        of = f" ({who(ranks)})" if ranks else ""
+        return f"node {hosts or 'of unknown name'}{of} is lost: {short(failure.event.text)}"
+    if ranks:
+        return f"{who(ranks)} {what_it_says(failure)}"
+    local = failure.event.local_rank
+    if local is None:
+        local = failure.event.numbers.get("local_rank")
+    place = f"local rank {local}" if local is not None else "a rank"
+    if failure.event.pid is not None and local is None:
+        place = f"process {failure.event.pid}"
+    return f"{place} of {hosts or f'the node that wrote {failure.event.file}'} {what_it_says(failure)}"
+
+
+def what_it_says(failure: "Failure") -> str:
+    """What happened to whoever failed."""
+    event = failure.event
+    said = short(event.text)
+    if failure.kind is Kind.HOST_OOM:
+        if failure.how == "shared_memory":
+            return f"ran out of shared memory: {said}"
+        return f"ran out of host memory: {said}"
+    if failure.kind is Kind.DEVICE_OOM:
+        return f"ran out of device memory: {said}"
+    if failure.kind is Kind.HARDWARE_FAULT:
+        return f"has a fault of its card: {said}"
+    if failure.kind is Kind.DEVICE_ASSERT:
+        return f"broke an assertion or a bound on its card: {said}"
+    if failure.kind is Kind.STORAGE_FAILURE:
+        return f"lost its storage: {said}"
+    if failure.kind is Kind.CHECKPOINT_FAILED:
+        return f"failed to save or load a checkpoint: {said}"
+    if failure.kind is Kind.DATA_CORRUPT:
+        return f"read damaged data: {said}"
+    if failure.how == "exception":
+        return f"raised {said}"
+    if failure.signal:
+        return f"was ended by {failure.signal}: {said}"
+    return f"ended: {said}"
