@@ -102,9 +102,11 @@ class Unpacking:
                 archive.members = []
                 if not member.isfile():
                     continue
-                content = archive.extractfile(member)
-                if content is not None:
-                    yield from self._kept(_joined(name, member.name), content.read, complaints)
+                # tarfile's own reading loses what stands before a damage, but knows where holes are.
+                read = stream.part(member.offset_data, member.size)
+                if member.issparse() and (content := archive.extractfile(member)):
+                    read = content.read
+                yield from self._kept(_joined(name, member.name), read, complaints)
         if stream.error is not None:
             raise stream.error
 
@@ -208,3 +210,12 @@ class _Forward:
 
     def tell(self) -> int:
         return self._at
+
+    def part(self, begin: int, size: int) -> Reader:
+        """Reads a part that lies ahead, and no more."""
+        self.seek(begin)
+
+        def read(wanted: int) -> bytes:
+            return self.read(min(wanted, begin + size - self._at, _CHUNK_BYTES))
+
+        return read
