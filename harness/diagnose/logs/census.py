@@ -5,8 +5,9 @@ stays unknown is known by host and local rank at best, and is convicted of nothi
 """
 
 import dataclasses
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -24,7 +25,7 @@ class Census:
 
     `hosts`: rank -> host. `pids`: (host or "", pid) -> rank. `buses`: (host or "", bus id) -> rank.
     `heard`: rank -> files in which it speaks. `unplaced`: hosts or files whose local ranks are not known as
-    global ones.
+    global ones. `file_ranks`: files of one rank alone. `mixed`: files in which several machines speak.
     """
 
     world_size: int | None
@@ -36,6 +37,8 @@ class Census:
     unplaced: set[str] = field(default_factory=set)
     tasks_are_ranks: bool = False
     file_hosts: dict[str, str] = field(default_factory=dict)
+    file_ranks: dict[str, int] = field(default_factory=dict)
+    mixed: set[str] = field(default_factory=set)
 
     @property
     def size(self) -> int:
@@ -57,6 +60,9 @@ class Census:
             rank, source = None, None
         if rank is None or source is RankFrom.GROUP:
             rank, source = self._found(event, host) or (rank, source)
+        if (rank is None or source is RankFrom.GROUP) and event.what not in _SPOKEN_OF:
+            own = self.file_ranks.get(event.file)
+            rank, source = (own, RankFrom.FILE) if own is not None else (rank, source)
         if rank is not None and self.world_size and rank >= self.world_size:
             rank, source = None, None
         if rank is not None and host is None:
@@ -74,9 +80,9 @@ class Census:
             return rank, RankFrom.DEVICE
         local = event.local_rank if event.local_rank is not None else event.numbers.get("local_rank")
         if local is not None:
-            for agent in agents_of(event.file, event.host, event.task):
-                if (shift := self.shifts.get(agent)) is not None:
-                    return local + shift, RankFrom.FILE
+            agent = agents_of(event.file, event.host, event.task, self.mixed)
+            if (shift := self.shifts.get(agent)) is not None:
+                return local + shift, RankFrom.FILE
         elif event.task is not None and self.tasks_are_ranks and event.what not in _SPOKEN_OF:
             return event.task, RankFrom.TASK
         return None
@@ -99,22 +105,22 @@ class Census:
 
 
 _SPOKEN_OF = frozenset(
-    ("xid", "kernel_oom", "cancelled", "task_end", "slurm_oom", "node_lost", "exit", "closing")
+    ("xid", "kernel_oom", "cancelled", "task_end", "slurm_oom", "node_lost", "exit", "closing", "exit_ok")
 )
 """Lines of a kernel, a scheduler or a launcher: whose file they stand in says nothing about whom they mean."""
 
-_PID_IN_NUMBERS = frozenset(("exit", "closing", "kernel_oom", "xid", "block_exit"))
+_PID_IN_NUMBERS = frozenset(("exit", "exit_ok", "closing", "kernel_oom", "xid", "block_exit"))
 
 
-def agents_of(file: str, host: str | None, task: int | None) -> tuple[Agent, ...]:
-    """By what the agent of a speaker may be known, the most exact first."""
+def agents_of(file: str, host: str | None, task: int | None, mixed: Container[str] = ()) -> Agent:
+    """By what the agent of a speaker is known: torchrun's folder, a label, a machine of several in one file."""
     parts = PurePosixPath(file).parts
-    folder = next(
-        (str(PurePosixPath(*parts[:i])) for i, p in enumerate(parts) if p.startswith("attempt_")), file
-    )
-    named = [(folder, host)] if host else []
-    labelled = [(folder, f"task {task}")] if task is not None else []
-    return (*named, *labelled, (folder, "")) if not (named or labelled) else (*named, *labelled)
+    at = next((i for i, part in enumerate(parts) if part.startswith("attempt_")), None)
+    if at is not None:
+        return str(PurePosixPath(*parts[:at])), ""
+    if task is not None:
+        return file, f"task {task}"
+    return (file, host or "") if file in mixed else (file, "")
 
 
 def short_bus(bus: str) -> str:
@@ -133,6 +139,7 @@ def take_census(
     census = Census(stated)
     events = [event for log in logs for event in log.events]
     _hosts(census, logs, events, hosts)
+    _files_of_one_rank(census, logs)
     _shifts(census, logs, events)
     census.tasks_are_ranks = _tasks_are_ranks(census, logs, events)
     for log in logs:
@@ -155,17 +162,46 @@ def _hosts(
 ) -> None:
     """Which host each rank and each file is on: as NCCL's lines, torchrun's block, names of files say."""
     census.hosts.update(heads)
+    machines = {host for log in logs for s in log.speakers if (host := s.host)} | set(heads.values())
     for log in logs:
-        named = Counter(s.host for s in log.speakers if s.host)
-        if log.file.host:
-            census.file_hosts[log.file.name] = log.file.host
-        elif len(named) == 1:
-            ((host, _),) = named.most_common(1)
-            if host:
-                census.file_hosts[log.file.name] = host
+        named = {s.host for s in log.speakers if s.host}
+        folder = next((p for p in reversed(PurePosixPath(log.file.name).parts[:-1]) if p in machines), None)
+        if len(named) > 1:
+            census.mixed.add(log.file.name)
+        elif named:
+            census.file_hosts[log.file.name] = named.pop() or ""
+        elif log.file.host or folder:
+            census.file_hosts[log.file.name] = log.file.host or folder or ""
     for event in events:
         if event.rank is not None and event.rank_from in STRONG and event.host:
             census.hosts.setdefault(event.rank, event.host)
+
+
+def _files_of_one_rank(census: Census, logs: Sequence[FileLog]) -> None:
+    """Files that srun wrote a task each: as many as ranks, alike but for a number, and nothing against it."""
+    if not census.world_size:
+        return
+    stems: dict[str, list[tuple[int, FileLog]]] = defaultdict(list)
+    for log in logs:
+        numbers = list(_NUMBER.finditer(PurePosixPath(log.file.name).name))
+        if numbers and log.file.rank is None and log.file.local_rank is None:
+            last = numbers[-1]
+            name = PurePosixPath(log.file.name).name
+            stems[f"{name[: last.start()]}#{name[last.end() :]}"].append((int(last[0]), log))
+    for found in stems.values():
+        if sorted(number for number, _ in found) != list(range(census.world_size)) or len(found) < 2:
+            continue
+        if all(_only(number, log) for number, log in found):
+            census.file_ranks.update({log.file.name: number for number, log in found})
+
+
+_NUMBER = re.compile(r"\d{1,7}")
+
+
+def _only(rank: int, log: FileLog) -> bool:
+    """Whether nobody but one rank speaks in a file, as far as its lines say."""
+    strong = {s.rank for s in log.speakers if s.rank is not None and s.rank_from in STRONG}
+    return strong <= {rank} and not any(s.local_rank is not None or s.task is not None for s in log.speakers)
 
 
 def _shifts(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> None:
@@ -179,15 +215,15 @@ def _shifts(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) ->
                 ranks.add(speaker.rank)
             if speaker.local_rank is None:
                 continue
-            for agent in agents_of(log.file.name, speaker.host, speaker.task):
-                locals_of[agent].add(speaker.local_rank)
-                if speaker.rank is not None and speaker.rank_from in STRONG:
-                    said[agent][speaker.rank - speaker.local_rank] += 1
+            agent = agents_of(log.file.name, speaker.host, speaker.task, census.mixed)
+            locals_of[agent].add(speaker.local_rank)
+            if speaker.rank is not None and speaker.rank_from in STRONG:
+                said[agent][speaker.rank - speaker.local_rank] += 1
     for event in events:
         if event.what == "block_exit" and event.rank is not None and event.local_rank is not None:
             ranks.add(event.rank)
-            for agent in agents_of(event.file, event.host, event.task):
-                said[agent][event.rank - event.local_rank] += 1
+            agent = agents_of(event.file, event.host, event.task, census.mixed)
+            said[agent][event.rank - event.local_rank] += 1
     for agent, counts in said.items():
         if len(counts) == 1:
             census.shifts[agent] = next(iter(counts))
@@ -211,8 +247,7 @@ def _same_agent_elsewhere(
         return
     files = {event.file for event in events if event.what in ("exit", "block_exit", "closing")}
     for file in files:
-        for agent in agents_of(file, None, None):
-            census.shifts.setdefault(agent, 0)
+        census.shifts.setdefault(agents_of(file, None, None, census.mixed), 0)
 
 
 def _tasks_are_ranks(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> bool:
@@ -243,13 +278,11 @@ def _rank_of(speaker: Speaker, log: FileLog, census: Census) -> int | None:
     if speaker.rank is not None and speaker.rank_from in STRONG:
         return speaker.rank
     if speaker.local_rank is not None:
-        for agent in agents_of(log.file.name, speaker.host, speaker.task):
-            if (shift := census.shifts.get(agent)) is not None:
-                return speaker.local_rank + shift
-        return None
+        shift = census.shifts.get(agents_of(log.file.name, speaker.host, speaker.task, census.mixed))
+        return speaker.local_rank + shift if shift is not None else None
     if speaker.task is not None and census.tasks_are_ranks:
         return speaker.task
-    return None
+    return census.file_ranks.get(log.file.name)
 
 
 def _pids(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> None:
@@ -268,11 +301,13 @@ def _pids(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> N
     for event in events:
         if event.what == "block_exit" and event.rank is not None and (pid := event.numbers.get("pid")):
             note(event.host, pid, event.rank)
+        elif event.what == "communicator" and event.pid and event.numbers["nranks"] == census.world_size:
+            note(event.host, event.pid, event.numbers["rank"])
+            census.heard.setdefault(event.numbers["rank"], set()).add(event.file)
         elif event.what == "exit" and (pid := event.numbers.get("pid")):
-            for agent in agents_of(event.file, event.host, event.task):
-                if (shift := census.shifts.get(agent)) is not None:
-                    note(event.host, pid, event.numbers["local_rank"] + shift)
-                    break
+            shift = census.shifts.get(agents_of(event.file, event.host, event.task, census.mixed))
+            if shift is not None:
+                note(event.host, pid, event.numbers["local_rank"] + shift)
 
 
 def _buses(census: Census, events: Iterable[Event], heads: Mapping[int, str]) -> None:

@@ -7,7 +7,7 @@ from harness.diagnose.logs.event import Event
 from harness.diagnose.logs.failures import Failure, Found, find_failures
 from harness.diagnose.logs.first import first_failure
 from harness.diagnose.logs.story import Story
-from harness.diagnose.logs.symptoms import exit_code
+from harness.diagnose.logs.symptoms import ABORTS, OF_OTHERS, exit_code
 from harness.diagnose.logs.waits import read_waits
 from harness.diagnose.logs.wording import cite, short
 from harness.model.diagnosis import Where
@@ -29,10 +29,14 @@ def stopped_from_outside(story: Story, found: Found) -> Finding | None:
     if not stops:
         return None
     stop = _first(stops, story)
-    for trouble in _troubles(story, found):
+    reason = next((e.words["reason"] for e in stops if e.words.get("reason")), None)
+    troubles = _troubles(story, found)
+    if reason is None and stop.what == "cancelled":
+        # Without a reason it may be the clean-up after tasks that failed.
+        troubles += [*found.symptoms, *story.of(*ABORTS, *OF_OTHERS)]
+    for trouble in troubles:
         if story.before(stop, trouble) is not True:
             return None
-    reason = next((e.words["reason"] for e in stops if e.words.get("reason")), None)
     told = next((e for e in stops if e.words.get("reason")), stop)
     says = reason.lower() if reason else short(told.text)
     return Finding(
@@ -111,6 +115,48 @@ def _finished_early(story: Story, end: Event, steps: Sequence[Event], found: Fou
         where=Where(how="finished_early"),
         evidence=(cite(end), *(cite(s, says="others went on") for s in steps[:1])),
         chain=(summary, "-> the others wait for it until they give up"),
+    )
+
+
+def ended_well_early(story: Story, found: Found) -> Finding | None:
+    """A process that its launcher saw end with exit code 0, before the others timed out."""
+    troubles = story.of(*TROUBLE, "progress")
+    early = [e for e in story.of("exit_ok") if all(story.before(e, t) is True for t in troubles)]
+    ranks = {e.rank for e in early if e.rank is not None}
+    if not troubles or len(ranks) != 1 or ranks & story.waits.waiting:
+        return None
+    (rank,) = ranks
+    assert rank is not None
+    event = next(e for e in early if e.rank == rank)
+    sure = event.strong and len(story.waits.waiting) > 1
+    summary = f"rank {rank} ended with exit code 0 while others were still at work and waited for it"
+    return Finding(
+        source="log",
+        kind=Kind.RANK_EXITED,
+        confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,
+        summary=summary,
+        culprits=(rank,) if sure else (),
+        suspects=() if sure else (rank,),
+        victims=story.others((rank,)),
+        where=Where(how="finished_early"),
+        evidence=(cite(event), cite(_first(troubles, story), says="only then")),
+        chain=(summary, "-> the others wait for it until they give up"),
+    )
+
+
+def healthy(story: Story, found: Found) -> Finding | None:
+    """The training says that it is complete, and nothing says that anything went wrong."""
+    done = story.of("completed")
+    if not done or found.failures or found.symptoms or story.of(*TROUBLE, *STOPS, *ABORTS):
+        return None
+    steps = [e.numbers["step"] for e in story.of("step")]
+    last = f"; last step {max(steps)}" if steps else ""
+    return Finding(
+        source="log",
+        kind=Kind.HEALTHY,
+        confidence=Confidence.LIKELY,
+        summary=f"the training ran to its end{last}",
+        evidence=(cite(done[-1]),),
     )
 
 

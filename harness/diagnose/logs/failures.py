@@ -20,6 +20,7 @@ ORDER = (
     Kind.CHECKPOINT_FAILED,
     Kind.STORAGE_FAILURE,
     Kind.DATA_CORRUPT,
+    Kind.LOSS_NOT_FINITE,
     Kind.SOFTWARE_ERROR,
     Kind.RANK_EXITED,
 )
@@ -52,6 +53,11 @@ _STORAGE_WORDS = re.compile(
 )
 _CHECKPOINT_WORDS = re.compile(
     r"checkpoint|ckpt|torch\.save|PytorchStreamWriter|\.distcp\b|unexpected pos \d", re.IGNORECASE
+)
+_NOT_FINITE = re.compile(
+    r"found (?:NaN|Inf)\b|\b(?:NaN|Inf) (?:in|loss|grad)|"
+    r"(?:loss|grad(?:ient)?s?(?: norm)?) (?:is|are|was|became) (?:NaN|Inf|not finite)|non-finite (?:loss|grad)",
+    re.IGNORECASE,
 )
 _HOST_MEMORY = re.compile(
     r"DataLoader worker \(pid.{0,30}killed by signal: (Killed|Bus error)|Cannot allocate memory|MemoryError"
@@ -177,7 +183,10 @@ def _node(event: Event, story: Story) -> Failure:
 
 
 def _cancelled(event: Event, story: Story) -> Failure | None:
-    return _node(event, story) if event.words.get("reason", "").startswith("NODE FAIL") else None
+    """A job cancelled for a node's failure: the node that reports it lives, which one failed is said elsewhere."""
+    if not event.words.get("reason", "").startswith("NODE FAIL"):
+        return None
+    return Failure(Kind.NODE_LOST, None, False, event, (event,))
 
 
 def _ais(event: Event, story: Story) -> Failure:
@@ -203,6 +212,8 @@ def _exception(event: Event, story: Story) -> Failure:
         return _of(Kind.HOST_OOM, event, how=how)
     if in_checkpoint and (storage or "unexpected pos" in said or "PytorchStreamWriter" in said):
         return _of(Kind.CHECKPOINT_FAILED, event, how="exception", site="checkpoint")
+    if _NOT_FINITE.search(whole):
+        return _not_finite(event, story)
     if _CORRUPT_TYPES.search(name) or _CORRUPT_WORDS.search(whole):
         return _of(Kind.DATA_CORRUPT, event, how="exception", site=event.words.get("in"))
     if storage or (
@@ -238,7 +249,13 @@ def _slurm_oom(event: Event, story: Story) -> Failure:
     return _of(Kind.HOST_OOM, event, how="oom_killed")
 
 
+def _not_finite(event: Event, story: Story) -> Failure:
+    return _of(Kind.LOSS_NOT_FINITE, event, how="exception")
+
+
 def _crash(event: Event, story: Story) -> Failure | None:
+    if event.text.startswith("traceback"):
+        return None
     return (
         _of(Kind.RANK_EXITED, event, how="signal", signal="SIGSEGV")
         if "egmentation" in event.text or "SEGV" in event.text
@@ -300,7 +317,7 @@ def _merged(loose: Sequence[Failure], story: Story) -> list[Failure]:
 
 
 def _one(group: Sequence[Failure]) -> Failure:
-    best = min(group, key=lambda f: (f.order, not f.sure))
+    best = min(group, key=lambda f: (f.order, f.how != "exception", not f.sure))
     voices = tuple(dict.fromkeys((*best.voices, *(e for f in group for e in f.voices))))
     return dataclasses.replace(
         best,
@@ -315,17 +332,23 @@ def _one(group: Sequence[Failure]) -> Failure:
 
 
 def _with_unplaced(merged: list[Failure], unplaced: Iterable[Failure], story: Story) -> list[Failure]:
-    """Join what only a host is known of to the one rank there that ended of it, else let it stand alone."""
+    """Join what only a host is known of to the one rank there that ended of it, else let it stand alone.
+
+    An end without a rank says nothing that another failure does not; so does one of the same kind as a rank's.
+    """
     result = list(merged)
     for failure in unplaced:
         fits = [f for f in result if f.rank is not None and _explains(failure, f, story)]
         if len(fits) == 1 and failure.kind is not Kind.NODE_LOST:
             result.remove(fits[0])
-            joined = _one((dataclasses.replace(failure, rank=fits[0].rank, sure=False), fits[0]))
-            result.append(joined)
-        elif (failure.kind is Kind.RANK_EXITED and result) or any(f.kind is failure.kind and f.rank is None and f.hosts == failure.hosts for f in result):
+            result.append(_one((dataclasses.replace(failure, rank=fits[0].rank, sure=False), fits[0])))
             continue
-        else:
+        same = [f for f in result if f.kind is failure.kind]
+        if failure.kind is Kind.NODE_LOST and same:
+            result = [_one((f, failure)) if f is same[0] else f for f in result]
+            continue
+        told = any(f.rank is not None or f.hosts == failure.hosts for f in same)
+        if not told and not (failure.kind is Kind.RANK_EXITED and result):
             result.append(failure)
     return result
 

@@ -105,8 +105,9 @@ def _hosts(failures: Sequence[Failure]) -> tuple[str, ...]:
 
 def _convicted(failure: Failure, failures: Sequence[Failure], story: Story) -> Finding:
     ranks = failure.ranks or ((failure.rank,) if failure.rank is not None else ())
-    abort = failure.signal == "SIGABRT" and failure.blind
-    sure = failure.sure and not abort
+    # An abort or an exit code without a word may be what somebody else's failure made of this rank.
+    wordless = failure.blind and failure.signal in (None, "SIGABRT")
+    sure = failure.sure and not wordless
     certain = sure and not failure.blind and len(failures) == 1
     later = [f for f in failures if f is not failure]
     ruled_out = tuple(

@@ -143,12 +143,6 @@ def _unequal(odd: list[Wait], agreeing: list[Wait], usual: int, sure: bool, stor
     one = odd[0]
     assert one.seq is not None
     label = one.group.label if one.group else "the group"
-    completed = [
-        s for w in agreeing for s in story.waits.standing(w.rank)
-        if s.key == one.key and s.completed is not None and s.completed >= one.seq
-    ]  # fmt: skip
-    if one.seq < usual and completed:
-        return _alone(one, agreeing, completed[0], sure, story)
     behind = one.seq < usual
     if not behind and one.op == "BROADCAST":
         # A broadcast's root runs ahead of those who receive from it.

@@ -20,8 +20,10 @@ _RESTART = re.compile(r"restart_count[=:] ?(\d{1,6})")
 _LEFT = re.compile(r"(\d{1,6})/(\d{1,6}) attempts left")
 _NODE = re.compile(
     r"node (?:with )?(?:node id: \w{1,80} )?(?:and )?(?:address: ?)?([\w.:-]{0,80}).{0,60}?marked dead"
-    r"|[Nn]ode ([\w.-]{1,80}) (?:failed|is down|not responding|has failed|became unreachable)|NODE[_ ]FAIL(?:URE)?"
+    r"|[Nn]ode ([\w.-]{1,80}) (?:failed|is down|not responding|has failed|became unreachable)"
+    r"|[Nn]ode failure on ([\w.-]{1,80})|NODE[_ ]FAIL(?:URE)?"
 )
+_WELL = re.compile(r"Process (\d{1,9}) exits successfully")
 
 
 def exit_of(message: str) -> Parsed | None:
@@ -81,7 +83,7 @@ def node_lost(message: str) -> Parsed | None:
     found = _NODE.search(message)
     if not found:
         return None
-    host = found[1] or found[2]
+    host = found[1] or found[2] or found[3]
     return Parsed(words={"host": host} if host else {})
 
 
@@ -110,7 +112,14 @@ def block_field(message: str) -> Parsed | None:
     return Parsed(numbers=numbers, words={"field": found[1], "value": found[2].strip()})
 
 
+def ended_well(message: str) -> Parsed | None:
+    """DeepSpeed's launcher on a process that ended with exit code 0."""
+    found = _WELL.search(message)
+    return Parsed(numbers={"pid": int(found[1])}) if found else None
+
+
 CLASSES = (
+    LineClass("exit_ok", CONTEXT, r"Process [0-9]+ exits successfully", ended_well),
     LineClass("block_field", CONTEXT, r"(time|host|rank|exitcode|error_file|traceback) +: ", block_field),
     LineClass("exit", KILLER, r"failed \(exitcode: -?[0-9]+\)", exit_of),
     LineClass("closing", CONTEXT, r"ending process [0-9]+ closing signal", closing),
@@ -135,7 +144,7 @@ CLASSES = (
     LineClass(
         "node_lost",
         KILLER,
-        r"marked dead|NODE[_ ]FAIL|[Nn]ode [A-Za-z0-9._-]+ (failed|is down|not respond|has failed|became unre)",
+        r"marked dead|NODE[_ ]FAIL|[Nn]ode failure on |[Nn]ode [A-Za-z0-9._-]+ (failed|is down|not respond|has failed|became unre)",
         node_lost,
     ),
     LineClass("connection_to_node", CONTEXT, r"Lost connection to node|No route to host"),

@@ -29,7 +29,7 @@ class Lead:
 
 def lead_of(rank: int, peers: Sequence[Wait], story: Story) -> Lead | None:
     """An unfinished save, evaluation or preparation, or trouble with data, of one rank around then."""
-    own = [e for e in story.events if e.rank == rank]
+    own = story.of_rank(rank)
     open_ = unfinished(own)
     if open_ is not None:
         return Lead(_site(open_), open_, short(open_.text))
@@ -133,7 +133,8 @@ def missing_voices(story: Story) -> Finding | None:
     if not quiet or 2 * len(quiet) >= story.world_size:
         return None
     keys = story.waits.keys()
-    if not any(w.group is None or w.group.is_default for w in story.waits.of_group(keys[0])):
+    whole = any(w.group is None or w.group.is_default for w in story.waits.of_group(keys[0]))
+    if not whole and len(quiet) > max(1, story.world_size // 16):
         # In a smaller group those who are not in it have nothing to report.
         return None
     waits = story.waits.of_group(keys[0])

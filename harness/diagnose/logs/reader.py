@@ -18,7 +18,7 @@ from harness.diagnose.logs.prefix import Spoken, take_apart
 from harness.diagnose.logs.stamps import Stamp, read_stamp
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line
-from harness.diagnose.texts.scan import HEAD, Pattern
+from harness.diagnose.texts.scan import HEAD, TAIL, Pattern
 
 TAG = "log."
 PATTERNS = tuple(Pattern(TAG + c.what, c.regex, c.ignore_case) for c in CLASSES)
@@ -29,9 +29,14 @@ KEPT_ALIKE = 6
 CONTINUES_LINES = 3
 """A line without a prefix takes the rank of one that stands so close before it (LOG-FORMATS)."""
 
+FIRST_LINES, SAMPLED_EACH = 5, 8
+MAX_SAMPLE_CHARS = 200
+"""Of lines that nothing is in, the first of a file are read whole, and of each eighth only who speaks."""
+
 MAX_TRACEBACK_LINES = 400
 MAX_WRAPS = 3
 MAX_TEXT_CHARS = 500
+MAX_REPORT_CHARS = 4000
 MAX_HEAD_LINES = 200
 
 _INNER = re.compile(r"\[rank\d{1,7}\]:")
@@ -131,6 +136,7 @@ class LogReader:
         self._said: dict[tuple[object, ...], list[Event]] = {}
         self._counts: dict[tuple[object, ...], int] = {}
         self._steps: dict[Speaker, int] = {}
+        self._members: dict[tuple[int, int], int] = {}
         self._broken = False
         self._stamped = 0
 
@@ -145,9 +151,19 @@ class LogReader:
         text = line.text[:MAX_MESSAGE_CHARS]
         if HEAD in line.tags and len(self.log.head) < MAX_HEAD_LINES:
             self.log.head.append((line.number, text[:400]))
+        if self._is_sample(line):
+            return
         classes = [BY_NAME[tag[len(TAG) :]] for tag in line.tags if tag.startswith(TAG)]
         for piece in _pieces(text):
             self._piece(line, piece, classes)
+
+    def _is_sample(self, line: Line) -> bool:
+        """Whether a line only shows who speaks in a file: of such lines few are looked at closely."""
+        if self.follow or TAIL in line.tags or any(tag.startswith(TAG) for tag in line.tags):
+            return False
+        if line.number > FIRST_LINES and line.number % SAMPLED_EACH == 0:
+            self._speaker(take_apart(line.text[:MAX_SAMPLE_CHARS]))
+        return line.number > FIRST_LINES
 
     def finish(self) -> FileLog:
         """What the file said, once it has been read."""
@@ -228,8 +244,8 @@ class LogReader:
             self._step(parsed, spoken, speaker)
         if what == "restart":
             self._restarted(parsed)
-        if what == "communicator" and self._broken:
-            self._new_attempt()
+        if what == "communicator":
+            self._communicator(parsed, speaker)
         if what in ("watchdog_timeout", "exit", "cancelled", "watchdog_ended"):
             self._broken = True
         if line_class.tier not in (CONTEXT, DATA):
@@ -239,7 +255,7 @@ class LogReader:
     def _emit(
         self, what: str, tier: int, number: int, spoken: Spoken, speaker: Speaker, parsed: Parsed
     ) -> None:
-        text = spoken.message[:MAX_TEXT_CHARS]
+        text = spoken.message[: MAX_REPORT_CHARS if what == "detail" else MAX_TEXT_CHARS]
         event = Event(
             what=what,
             tier=tier if parsed.tier is None else parsed.tier,
@@ -278,6 +294,16 @@ class LogReader:
             self._new_attempt()
         self._steps[speaker] = now
 
+    def _communicator(self, parsed: Parsed, speaker: Speaker) -> None:
+        """A process that takes another's place behind a failure begins another attempt."""
+        member = (parsed.numbers["nranks"], parsed.numbers["rank"])
+        before = self._members.get(member)
+        replaced = before is not None and speaker.pid is not None and before != speaker.pid
+        if replaced and self._broken:
+            self._new_attempt()
+        if speaker.pid is not None:
+            self._members[member] = speaker.pid
+
     def _restarted(self, parsed: Parsed) -> None:
         if (stated := parsed.numbers.get("attempt")) is not None:
             if stated > self._attempt:
@@ -292,6 +318,7 @@ class LogReader:
         self.log.restarts.append((self._attempt, self._number))
         self._broken = False
         self._steps.clear()
+        self._members.clear()
 
     def _continue(self, spoken: Spoken, text: str) -> bool:
         """Put a wrapped record together; True while it is not at its end."""

@@ -33,7 +33,11 @@ class Reread:
         kept: list[Citation] = []
         for citation in given:
             text = texts.get(citation.file or "", {}).get(citation.line or 0)
-            if citation.file not in texts or citation.line is None or (text is not None and _says(text, citation.says)):
+            if (
+                citation.file not in texts
+                or citation.line is None
+                or (text is not None and _says(text, citation.says))
+            ):
                 kept.append(citation)
             else:
                 self.complaints.append(f"{citation.file}:{citation.line} does not read as before: left out")

@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass
 
-from harness.diagnose.logs.endings import completed_first, restart_loop, stopped_from_outside
+from harness.diagnose.logs.endings import (
+    completed_first,
+    ended_well_early,
+    healthy,
+    restart_loop,
+    stopped_from_outside,
+)
 from harness.diagnose.logs.failures import Found, find_failures
 from harness.diagnose.logs.first import first_failure
 from harness.diagnose.logs.hangs import (
@@ -35,6 +41,8 @@ def decide_by_logs(story: Story) -> Decided:
         completed_first(story, found)
         or stopped_from_outside(story, found)
         or first_failure(found.failures, story)
+        or ended_well_early(story, found)
+        or healthy(story, found)
     )
     if finding is None:
         hangs = (

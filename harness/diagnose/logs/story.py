@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from harness.diagnose.logs.census import Census, agents_of
 from harness.diagnose.logs.clocks import Alignment, Anchor, Clock, FileClock, align
@@ -46,9 +47,37 @@ class Story:
         """All ranks, as far as known."""
         return tuple(range(self.census.size))
 
+    @cached_property
+    def _by_what(self) -> Mapping[str, Sequence[tuple[int, Event]]]:
+        found: dict[str, list[tuple[int, Event]]] = {}
+        for index, event in enumerate(self.events):
+            found.setdefault(event.what, []).append((index, event))
+        return found
+
+    @cached_property
+    def _by_rank(self) -> Mapping[int, Sequence[Event]]:
+        found: dict[int, list[Event]] = {}
+        for event in self.events:
+            if event.rank is not None:
+                found.setdefault(event.rank, []).append(event)
+        return found
+
+    @cached_property
+    def _steps(self) -> Mapping[tuple[str, int], Event]:
+        """Each rank's last step line in each file."""
+        last = [e for e in self.of("step") if e.rank is not None]
+        return {(e.file, e.rank): e for e in sorted(last, key=lambda e: e.line) if e.rank is not None}
+
     def of(self, *whats: str) -> list[Event]:
-        """The last attempt's events of some classes."""
-        return [event for event in self.events if event.what in whats]
+        """The last attempt's events of some classes, in the order of files and lines."""
+        found = [pair for what in whats for pair in self._by_what.get(what, ())]
+        if len(whats) > 1:
+            found.sort(key=lambda pair: pair[0])
+        return [event for _, event in found]
+
+    def of_rank(self, rank: int) -> Sequence[Event]:
+        """The last attempt's events of one rank."""
+        return self._by_rank.get(rank, ())
 
     def others(self, ranks: Iterable[int]) -> tuple[int, ...]:
         """Everybody but some ranks."""
@@ -92,11 +121,8 @@ class Story:
 
     def later_step(self, event: Event) -> Event | None:
         """A step that the same speaker reports after an event in the same file: it went on."""
-        for step in self.events:
-            same = step.file == event.file and step.rank == event.rank and step.rank is not None
-            if step.what == "step" and same and step.line > event.line:
-                return step
-        return None
+        step = self._steps.get((event.file, event.rank)) if event.rank is not None else None
+        return step if step is not None and step.line > event.line else None
 
 
 def _dated(event: Event) -> Dated:
@@ -196,7 +222,7 @@ def _same_host(logs: Sequence[FileLog], census: Census) -> dict[str, str]:
         elif one_agent and len(machines) <= 1:
             hosts[name] = next(iter(machines), "the only machine")
         elif log.file.local_rank is not None:
-            hosts[name] = agents_of(name, None, None)[0][0]
+            hosts[name] = agents_of(name, None, None)[0]
     return hosts
 
 

@@ -18,6 +18,12 @@ ABORTS = (
     "heartbeat",
 )
 
+OF_OTHERS = (
+    *("gloo_wait", "store_lost", "nccl_error", "detail", "barrier_lost", "barrier_missed", "init_timeout"),
+    *("desync_absent", "desync_joined", "watchdog_timeout", "watchdog_ended"),
+)
+"""What a rank says of others, or of all."""
+
 COMMUNICATION = re.compile(
     r"gloo/transport|Connection closed by peer \[|Connection reset by peer \[|Read error \[|Write error \[|"
     r"Timed out waiting \d{1,12} ?ms for (?:send|recv)|monitoredBarrier|Dist(?:Network|Backend|Store)Error|"
@@ -31,6 +37,7 @@ WRAPPERS = re.compile(
     r"ActorDiedError|WorkerCrashedError|ProcessExitedException|ProcessRaisedException|TrainingFailedError|"
     r"RemoteTraceback|BdbQuit|GeneratorExit"
 )
+STOPPED = re.compile(r"killed by signal: (?:Terminated|Interrupt|Hangup)|Received SIG(?:TERM|INT|HUP)")
 NOT_FATAL = re.compile(r"(?:Warning|StopIteration)$")
 
 
@@ -68,26 +75,28 @@ def _why_exception(event: Event, story: Story) -> str | None:
             return "it speaks of lost communication"
         if NOT_FATAL.search(event.words.get("type", "")):
             return "it need not end anything"
+    if STOPPED.search(event.text):
+        return "somebody asked it to end"
     if event.rank is None:
         return None
     if step := story.later_step(event):
         return f"the rank went on: step {step.numbers['step']} at {step.place}"
-    for timeout in story.of("watchdog_timeout"):
-        if timeout.rank == event.rank and story.before(timeout, event):
+    for timeout in story.of_rank(event.rank):
+        if timeout.what == "watchdog_timeout" and story.before(timeout, event):
             return f"it came after the same rank's timeout at {timeout.place}"
     return None
 
 
 def _why_exit(event: Event, story: Story) -> str | None:
     code, signal = exit_code(event)
-    ranks = _ranks_of(event)
+    ranks = _ranks_of(event, story)
     if event.what == "task_end" and event.words.get("how") == "Out Of Memory":
         return None
     if signal == 15:
         return "a launcher or a person asked it to end"
     if _signalled(event, story):
         return "its launcher had told it to end"
-    if signal == 6 and (abort := _abort_of(ranks, story)):
+    if signal == 6 and (abort := _abort_of(ranks, story)) is not None:
         return f"an abort that follows {abort.place}"
     if signal == 9 and (earlier := _failed_before(event, story)):
         return f"the launcher's clean-up after {earlier.place}"
@@ -102,11 +111,7 @@ def _why_code(event: Event, ranks: tuple[int, ...], story: Story) -> str | None:
     """An exit code is a symptom where all that the rank says for itself is about others."""
     if not ranks:
         return None
-    own = [
-        e
-        for e in story.of("exception", "gloo_wait", "monitored", "store_lost", "nccl_error")
-        if e.rank in ranks
-    ]
+    own = [e for rank in ranks for e in story.of_rank(rank) if e.what in ("exception", *OF_OTHERS)]
     told = [e for e in own if e.what != "exception" or not is_wrapper(e)]
     if told and all(e.what != "exception" or is_communication(e) for e in told):
         return f"all that it says is of lost communication: {told[0].place}"
@@ -132,29 +137,32 @@ def exit_code(event: Event) -> tuple[int | None, int | None]:
     return (None, code - 128) if 128 < code < 160 else (code, None)
 
 
-def _ranks_of(event: Event) -> tuple[int, ...]:
+def _ranks_of(event: Event, story: Story) -> tuple[int, ...]:
     if event.rank is not None:
         return (event.rank,)
-    return ()
+    return event.named if event.what == "task_end" and story.census.tasks_are_ranks else ()
 
 
 def _signalled(event: Event, story: Story) -> bool:
     pid = event.numbers.get("pid")
     return pid is not None and any(
-        e.numbers.get("pid") == pid and story.before(event, e) is not True for e in story.of("closing")
+        e.numbers.get("pid") == pid and _one_machine(event, e) and story.before(event, e) is not True
+        for e in story.of("closing")
     )
+
+
+def _one_machine(one: Event, other: Event) -> bool:
+    """Whether two lines speak of processes of one machine: numbers of processes repeat on others."""
+    if one.host and other.host:
+        return one.host == other.host
+    return one.file == other.file
 
 
 def _abort_of(ranks: tuple[int, ...], story: Story) -> Event | None:
-    """The watchdog's or a library's own abort behind a SIGABRT: the rank's, or anybody's if its log is lost."""
-    aborts = story.of(*ABORTS)
-    own = [e for e in aborts if e.rank in ranks]
-    if own:
-        return own[0]
-    heard = any(rank in story.census.heard for rank in ranks) and any(
-        e.rank in ranks for e in story.events if e.what not in ("block_exit", "exit")
-    )
-    return aborts[0] if aborts and not heard else None
+    """The abort of a watchdog or a library behind a SIGABRT: the rank's own, else anybody's in these logs."""
+    aborts = (*ABORTS, "desync_absent", "desync_joined", "detail", "barrier_missed", "barrier_lost")
+    own = (e for rank in ranks for e in story.of_rank(rank) if e.what in aborts)
+    return next(own, None) or next(iter(story.of(*aborts)), None)
 
 
 def _failed_before(event: Event, story: Story) -> Event | None:

@@ -1,8 +1,10 @@
 """Who waits in what: watchdogs' timeouts and last works, a row for each rank and group."""
 
+import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from harness.diagnose.logs.event import STRONG, Event, Group, RankFrom
 
@@ -60,6 +62,8 @@ class Standing:
     completed: int | None
     active: int | None
     event: Event
+    work: int | None = None
+    """The number of the work that its watchdog reports as stuck."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Waits:
     initiators: frozenset[int] = frozenset()
     first_signal: Event | None = None
 
-    @property
+    @cached_property
     def waiting(self) -> frozenset[int]:
         """Ranks with a timeout of their own."""
         return frozenset(rank for rank, _ in self.waits)
@@ -120,6 +124,7 @@ def read_waits(events: Iterable[Event]) -> Waits:
             observers.add(rank)
         else:
             _stand(standings, event, rank, key)
+    waits = _with_groups(waits, standings)
     return Waits(
         waits,
         standings,
@@ -139,6 +144,36 @@ def _wait(event: Event, rank: int, key: str) -> Wait:
     )  # fmt: skip
 
 
+def _with_groups(
+    waits: Mapping[tuple[int, str], Wait], standings: Mapping[tuple[int, str], Standing]
+) -> dict[tuple[int, str], Wait]:
+    """A timeout's own line may not name its group; the line on the same rank's progress at that number does."""
+    told: dict[tuple[int, str], Wait] = {}
+    grouped: dict[int, list[Standing]] = defaultdict(list)
+    for (rank, key), standing in standings.items():
+        if key != UNNAMED:
+            grouped[rank].append(standing)
+    with_group = {(r, w.seq) for (r, k), w in waits.items() if k != UNNAMED}
+    for (rank, key), wait in waits.items():
+        if key == UNNAMED:
+            named = [
+                s for s in grouped[rank] if s.work == wait.seq or (s.work is None and _stuck_at(s, wait.seq))
+            ]
+            if len(named) == 1:
+                key, group = named[0].key, named[0].group
+                told.setdefault((rank, key), dataclasses.replace(wait, key=key, group=group))
+                continue
+            if (rank, wait.seq) in with_group:
+                # The same timeout, said again with its group.
+                continue
+        told[rank, key] = wait if wait.seq is not None else told.get((rank, key), wait)
+    return told
+
+
+def _stuck_at(standing: Standing, seq: int | None) -> bool:
+    return seq is not None and standing.completed is not None and standing.completed + 1 == seq
+
+
 def _earlier(one: Wait, other: Wait) -> bool:
     if other.seq is None or one.seq is None:
         return other.seq is None and one.seq is not None
@@ -149,15 +184,16 @@ def _stand(standings: dict[tuple[int, str], Standing], event: Event, rank: int, 
     numbers = event.numbers
     known = standings.get((rank, key))
     active = numbers.get("active", known.active if known else None)
+    work = numbers.get("work", known.work if known else None)
     if "enqueued" not in numbers and known is None and active is None:
         return
     if known is not None and known.enqueued is not None and "enqueued" not in numbers:
         standings[rank, key] = Standing(
-            rank, key, known.group, known.enqueued, known.completed, active, known.event
+            rank, key, known.group, known.enqueued, known.completed, active, known.event, work
         )
         return
     standings[rank, key] = Standing(
-        rank, key, event.group, numbers.get("enqueued"), numbers.get("completed"), active, event
+        rank, key, event.group, numbers.get("enqueued"), numbers.get("completed"), active, event, work
     )
 
 

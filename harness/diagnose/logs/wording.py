@@ -68,6 +68,8 @@ def what_it_says(failure: "Failure") -> str:
         return f"lost its storage: {said}"
     if failure.kind is Kind.CHECKPOINT_FAILED:
         return f"failed to save or load a checkpoint: {said}"
+    if failure.kind is Kind.LOSS_NOT_FINITE:
+        return f"has numbers that are not finite: {said}"
     if failure.kind is Kind.DATA_CORRUPT:
         return f"read damaged data: {said}"
     if failure.how == "exception":

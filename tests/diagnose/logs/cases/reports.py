@@ -13,7 +13,7 @@ from tests.diagnose.logs.cases.watchdog import Wait, connection_lost, taken_down
 def fingerprint(seq: int, op: str, shape: int, dtype: str = "Float") -> str:
     return (
         f"CollectiveFingerPrint(SequenceNumber={seq}, OpType={op}, TensorShape=[{shape}], "
-        "TensorDtypes={dtype}, "
+        f"TensorDtypes={dtype}, "
         "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cuda, layout=Strided (default), "
         "requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt)))"
     )

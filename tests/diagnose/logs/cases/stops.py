@@ -106,7 +106,7 @@ STOPS: tuple[Case, ...] = (
     Case(
         "node_failure",
         "kinds: node_lost",
-        Expect("node_lost", hosts=("gpu-a1",), guilty=tuple(range(8, 16))),
+        Expect("node_lost", hosts=("gpu-a1",), either=tuple(range(8, 16))),
         _node_lost,
         ("nodes", "label"),
         world=16,
