@@ -46,7 +46,7 @@ USUAL = (
     "{rank}: 2026-01-07 03:{m:02d}:{s:02d} loader: shard {n:07d}.tar opened, {local} samples, {x:.3f} s",
     "[rank{rank}]:03:{m:02d}:{s:02d} | INFO | data.sampler | epoch {local} sample {n} bucket {m} pad {x:.4f}",
     "  warnings.warn('bucket {n} holds {ms} samples of length {m}, {x:.4f} of which is padding')",
-    "2026-01-07T03:{m:02d}:{s:02d}.{ms:03d}Z worker-{local} evaluated shard {n}: score {x:.4f}, {ms} rows",
+    "2026-01-07T03:{m:02d}:{s:02d}.{ms:03d}Z worker-{local} shard {n} read: score {x:.4f}, {ms} rows",
 )
 INTERESTING = (
     "[rank{rank}]: RuntimeError: shape '[{n}, {m}]' is invalid for input of size {ms}",

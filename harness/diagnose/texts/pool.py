@@ -8,6 +8,7 @@ from multiprocessing import get_context
 from typing import TypeVar
 
 from harness.diagnose.texts.files import TextFile
+from harness.diagnose.texts.sniff import SPANS
 
 PARALLEL_FROM_BYTES = 32 << 20
 """Below this much, starting processes costs more than it saves."""
@@ -32,18 +33,20 @@ def each_file(
 ) -> list[T]:
     """`work` of each file, in the order of `files`; in forked processes if the files are large.
 
-    `work` may be any function; what it returns must pickle. What threads of this process do, those of polars
-    too, does not go on in a forked one: `work` must not need them. Where a process dies over a file
-    (out of memory), `lost` gives that file's result from a phrase for a complaint.
+    `work` may be any function; what it returns must pickle. Files of kind ``spans`` are worked on in this
+    process always: polars reads them, whose threads a forked process lacks and would wait for. Where a
+    process dies over a file (out of memory), `lost` gives that file's result from a phrase for a complaint.
     """
-    count = workers or _workers(files)
-    if count > 1:
-        return _in_processes(files, work, lost, on_progress, count)
-    done: list[T] = []
-    for file in files:
-        done.append(work(file))
-        on_progress(len(done), len(files))
-    return done
+    results: dict[int, T] = {}
+    elsewhere = [index for index, file in enumerate(files) if file.kind != SPANS]
+    count = workers or _workers([files[index] for index in elsewhere])
+    if count > 1 and elsewhere:
+        _in_processes(files, elsewhere, work, lost, on_progress, count, results)
+    for index, file in enumerate(files):
+        if index not in results:
+            results[index] = work(file)
+            on_progress(len(results), len(files))
+    return [results[index] for index in range(len(files))]
 
 
 def _workers(files: Sequence[TextFile]) -> int:
@@ -55,11 +58,11 @@ def _weight(file: TextFile) -> int:
     return file.size_bytes * (PACKED_WEIGHT if file.name.endswith((".gz", ".bz2", ".xz")) else 1)
 
 
-def _parts(files: Sequence[TextFile]) -> list[list[int]]:
+def _parts(files: Sequence[TextFile], numbers: Sequence[int]) -> list[list[int]]:
     """Files by number, the largest first, small ones together."""
     parts: list[list[int]] = []
     size = 0
-    for index in sorted(range(len(files)), key=lambda i: -_weight(files[i])):
+    for index in sorted(numbers, key=lambda i: -_weight(files[i])):
         if not parts or size + _weight(files[index]) > _PART_BYTES or len(parts[-1]) >= _PART_FILES:
             parts.append([])
             size = 0
@@ -70,16 +73,17 @@ def _parts(files: Sequence[TextFile]) -> list[list[int]]:
 
 def _in_processes(
     files: Sequence[TextFile],
+    numbers: Sequence[int],
     work: Callable[[TextFile], T],
     lost: Callable[[TextFile, str], T],
     on_progress: OnProgress,
     count: int,
-) -> list[T]:
-    results: dict[int, T] = {}
+    results: dict[int, T],
+) -> None:
     # Functions need not pickle: forked children find them here.
     _shared.append((files, work))
     try:
-        left = _run(_parts(files), count, results, lambda: on_progress(len(results), len(files)))
+        left = _run(_parts(files, numbers), count, results, lambda: on_progress(len(results), len(files)))
         for part in left:
             for index in part:
                 # A dead process takes all others with it: whose fault it was shows when each is alone.
@@ -88,7 +92,6 @@ def _in_processes(
                 on_progress(len(results), len(files))
     finally:
         _shared.pop()
-    return [results[index] for index in range(len(files))]
 
 
 def _run(

@@ -58,3 +58,12 @@ def test_a_process_that_dies_costs_its_file_only() -> None:
 def test_no_files_are_no_work() -> None:
     """Nothing given, nothing back."""
     assert each_file([], lambda f: f.name, no_loss) == []
+
+
+def test_spans_are_read_in_this_process() -> None:
+    """Whatever is done to the others: a forked process would wait for polars' threads for ever."""
+    files = [*FILES, TextFile("x.jsonl", Path("/nowhere/x"), "spans", 1 << 30)]
+
+    found = each_file(files, lambda _: os.getpid(), lambda *_: 0, workers=2)
+
+    assert [pid == os.getpid() for pid in found] == [False] * len(FILES) + [True]
