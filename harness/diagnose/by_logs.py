@@ -23,6 +23,7 @@ WHO_WENT_FIRST = frozenset(
         Kind.STORAGE_FAILURE,
         Kind.CHECKPOINT_FAILED,
         Kind.DATA_CORRUPT,
+        Kind.LOSS_NOT_FINITE,
         Kind.SOFTWARE_ERROR,
         Kind.RANK_EXITED,
         Kind.EXTERNAL_STOP,

@@ -58,6 +58,9 @@ class Census:
             rank = None
         if event.what in _SPOKEN_OF:
             rank, source = None, None
+        if event.what == "block_exit" and not self._agrees(event):
+            # Lines of the block are missing: the exit code is another rank's.
+            rank, source = None, None
         if rank is None or source is RankFrom.GROUP:
             rank, source = self._found(event, host) or (rank, source)
         if (rank is None or source is RankFrom.GROUP) and event.what not in _SPOKEN_OF:
@@ -71,6 +74,11 @@ class Census:
             event, rank=rank, rank_from=source if rank is not None else None, host=host
         )
 
+    def _agrees(self, event: Event) -> bool:
+        pid = event.numbers.get("pid")
+        key = (event.host or "", pid) if pid is not None else None
+        return key is None or key not in self.pids or self.pids[key] == event.rank
+
     def _found(self, event: Event, host: str | None) -> tuple[int, RankFrom] | None:
         pid = event.pid if event.what not in _PID_IN_NUMBERS else event.numbers.get("pid")
         if pid is not None and (rank := self.rank_of_pid(host, pid)) is not None:
@@ -78,7 +86,8 @@ class Census:
         bus = event.words.get("bus")
         if bus is not None and event.what == "xid" and (rank := self.rank_of_bus(host, bus)) is not None:
             return rank, RankFrom.DEVICE
-        local = event.local_rank if event.local_rank is not None else event.numbers.get("local_rank")
+        spoken_of = event.what in _SPOKEN_OF
+        local = event.numbers.get("local_rank") if spoken_of else event.local_rank
         if local is not None:
             agent = agents_of(event.file, event.host, event.task, self.mixed)
             if (shift := self.shifts.get(agent)) is not None:
@@ -88,20 +97,26 @@ class Census:
         return None
 
     def rank_of_pid(self, host: str | None, pid: int) -> int | None:
-        """The rank of a process; without a host only if one rank alone has that number anywhere."""
+        """The rank of a process; without a host only where there is one machine: numbers repeat on others."""
         if host and (host, pid) in self.pids:
             return self.pids[host, pid]
-        return self.pids.get(("", pid))
+        return self.pids.get(("", pid)) if self.one_machine(host) else None
+
+    def one_machine(self, host: str | None) -> bool:
+        """Whether the whole job runs on one machine, as far as is known, and a host is that one or unknown."""
+        machines = {*self.hosts.values(), *self.file_hosts.values()}
+        whole = self.world_size is None or 2 * len(self.heard) > self.world_size
+        return whole and (len(machines) == 0 or machines == {host} or (host is None and len(machines) == 1))
 
     def rank_of_bus(self, host: str | None, bus: str) -> int | None:
-        """The rank on a card; without a host only if one rank alone has that bus id anywhere."""
+        """The rank on a card; without a host only where there is one machine: bus ids repeat on others."""
         short = short_bus(bus)
         known = {h for h, _ in self.buses if h}
         if host and (host, short) in self.buses:
             return self.buses[host, short]
         if host and host in known:
             return None
-        return self.buses.get(("", short))
+        return self.buses.get(("", short)) if self.one_machine(host) else None
 
 
 _SPOKEN_OF = frozenset(
@@ -232,11 +247,17 @@ def _shifts(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) ->
         (agent,) = agents
         local = locals_of[agent]
         beyond = max(ranks, default=0) > max(local) or (census.world_size or 0) > max(local) + 1
-        if agent not in said and not beyond:
+        if agent not in said and not beyond and (census.world_size or not _others_may_be(agent, logs)):
             census.shifts[agent] = 0
     if len(set(census.shifts.values())) == 1 and not {*census.shifts.values()} - {0}:
         _same_agent_elsewhere(census, logs, events, locals_of)
     census.unplaced = {agent[1] or agent[0] for agent in agents if agent not in census.shifts}
+
+
+def _others_may_be(agent: Agent, logs: Sequence[FileLog]) -> bool:
+    """Whether files may be another agent's, whose ranks would count from 0 as well."""
+    others = [log for log in logs if agents_of(log.file.name, None, None)[0] != agent[0] and log.events]
+    return len(others) > 1 or any(log.file.node is not None or log.file.host is not None for log in others)
 
 
 def _same_agent_elsewhere(
@@ -300,7 +321,8 @@ def _pids(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> N
                 note(speaker.host or census.file_hosts.get(log.file.name), speaker.pid, rank)
     for event in events:
         if event.what == "block_exit" and event.rank is not None and (pid := event.numbers.get("pid")):
-            note(event.host, pid, event.rank)
+            if census.pids.get((event.host or "", pid), event.rank) == event.rank:
+                note(event.host, pid, event.rank)
         elif event.what == "communicator" and event.pid and event.numbers["nranks"] == census.world_size:
             note(event.host, event.pid, event.numbers["rank"])
             census.heard.setdefault(event.numbers["rank"], set()).add(event.file)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from harness.diagnose.logs.event import Event
+from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.machine_lines import HARDWARE_XIDS
 from harness.diagnose.logs.story import Story
 from harness.diagnose.logs.symptoms import exit_code, why_symptom
@@ -220,7 +220,10 @@ def _exception(event: Event, story: Story) -> Failure:
         event.words.get("in") == "dataloader" and re.search(r"Connection|Timeout|timed out", whole)
     ):
         return _of(Kind.STORAGE_FAILURE, event, how="exception", site=event.words.get("in"))
-    return _of(Kind.SOFTWARE_ERROR, event, how="exception", site=event.words.get("in"))
+    failure = _of(Kind.SOFTWARE_ERROR, event, how="exception", site=event.words.get("in"))
+    fatal = "traced" in event.words or event.rank_from in (RankFrom.PREFIX, RankFrom.BLOCK)
+    # Outside of a traceback it may be a line about an error that was handled.
+    return failure if fatal else dataclasses.replace(failure, sure=False)
 
 
 def _exit(event: Event, story: Story) -> Failure:

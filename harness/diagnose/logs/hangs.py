@@ -16,6 +16,7 @@ AGREEING = 3
 """So many peers that agree convict; two are a suspicion (DIAGNOSIS)."""
 
 TOGETHER_S = 60.0
+_FROM_ROOT = ("BROADCAST", "SCATTER", None)
 P2P = ("SEND", "RECV", "COALESCED")
 
 
@@ -144,7 +145,7 @@ def _unequal(odd: list[Wait], agreeing: list[Wait], usual: int, sure: bool, stor
     assert one.seq is not None
     label = one.group.label if one.group else "the group"
     behind = one.seq < usual
-    if not behind and one.op == "BROADCAST":
+    if not behind and (one.op in _FROM_ROOT or any(w.op in _FROM_ROOT for w in agreeing)):
         # A broadcast's root runs ahead of those who receive from it.
         return None
     by = abs(one.seq - usual)
@@ -346,17 +347,16 @@ def heartbeat(story: Story) -> Finding | None:
     event = speaking[0]
     assert event.rank is not None
     site = "gil" if gil else "cuda_api"
-    sure = event.strong and story.census.size > 2
     summary = f"rank {event.rank}'s watchdog got no answer from its own process: it sits in native code" + (
         " and holds the GIL" if gil else ", most likely in a CUDA call"
     )
     return Finding(
         source="log",
         kind=Kind.RANK_STALLED,
-        confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,
+        confidence=Confidence.POSSIBLE,
         summary=summary,
-        culprits=(event.rank,) if sure else (),
-        suspects=() if sure else (event.rank,),
+        # That no other rank said so may only mean that its lines are lost.
+        suspects=(event.rank,),
         victims=story.others((event.rank,)),
         where=Where(site=site),
         evidence=tuple(cite(e) for e in (*beats[:1], *gil[:1])),

@@ -62,6 +62,7 @@ class Spoken:
     device_index: int | None = None
     group: Group | None = None
     dropped: int = 0
+    stamped: bool = False
 
 
 def take_apart(text: str) -> Spoken:
@@ -105,6 +106,7 @@ def take_apart(text: str) -> Spoken:
         device_index=_int(found.get("device")),
         group=group,
         dropped=dropped,
+        stamped="time" in found,
     )
 
 
@@ -128,6 +130,7 @@ def _strip(text: str, at: int, end: int, found: dict[str, int | str]) -> int:
         return 2 if not _TIME.fullmatch(cell[1]) else cell.end() - at
     for pattern in (_TIME, _GLOG, _LEVEL):
         if stripped := pattern.match(text, at, end):
+            found["time"] = 1
             return stripped.end() - at
     if nccl := _NCCL.match(text, at, end):
         found.setdefault("host", nccl[1])
@@ -163,6 +166,7 @@ def _strip_bracket(text: str, at: int, end: int, found: dict[str, int | str]) ->
         return local.end() - at
     for pattern in (_GLOG, _TIME, _KERNEL, _LEVEL, _LOGGER, _COUNTER):
         if stripped := pattern.match(text, at, end):
+            found["time"] = 1
             return stripped.end() - at
     return 0
 

@@ -49,6 +49,11 @@ _CHAINED = (
 _LIBRARY = ("/torch/", "site-packages", "dist-packages", "/lib/python", "<frozen", "<string>")
 _ALWAYS_KEPT = frozenset(("watchdog_timeout", "progress", "exit", "block_exit", "task_end", "xid"))
 _NOISY = frozenset(("step", "connection", "retry", "nccl_warn", "active"))
+_WHOLE = frozenset(("exception", "loader_death", "task_end", "cuda_error", "cancelled", "restart", "exit_ok"))
+"""Classes whose lines mean another thing where their end is missing."""
+
+OF_OTHERS = frozenset(("gloo_wait", "store_lost", "nccl_error", "peer_closed", "monitored", "detail"))
+MAX_SAID_CHARS = 2000
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,15 @@ class _Traceback:
 
 
 @dataclass
+class _Raised:
+    """An exception whose message may go on; `words` are those of its event."""
+
+    line: int
+    speaker: Speaker
+    words: dict[str, str]
+
+
+@dataclass
 class _Pending:
     """A record that its line did not end."""
 
@@ -130,6 +144,7 @@ class LogReader:
         self._attempt = file.attempt or 0
         self._tracebacks: dict[Speaker, _Traceback] = {}
         self._pending: _Pending | None = None
+        self._raised: _Raised | None = None
         self._blocks: dict[Speaker, _Block] = {}
         self._follow_to = 0
         self._last: tuple[int, Speaker] | None = None
@@ -154,8 +169,10 @@ class LogReader:
         if self._is_sample(line):
             return
         classes = [BY_NAME[tag[len(TAG) :]] for tag in line.tags if tag.startswith(TAG)]
-        for piece in _pieces(text):
-            self._piece(line, piece, classes)
+        pieces = list(_pieces(text))
+        for number, piece in enumerate(pieces, 1):
+            # What another writer cut into, and the end of a file that was cut off, may say half of a thing.
+            self._piece(line, piece, classes, whole=line.whole and number == len(pieces))
 
     def _is_sample(self, line: Line) -> bool:
         """Whether a line only shows who speaks in a file: of such lines few are looked at closely."""
@@ -177,7 +194,7 @@ class LogReader:
         self.log.attempts = self._attempt + 1
         return self.log
 
-    def _piece(self, line: Line, text: str, classes: list[LineClass]) -> None:
+    def _piece(self, line: Line, text: str, classes: list[LineClass], *, whole: bool) -> None:
         spoken = take_apart(text)
         if line.number == 1 and spoken.task is not None and spoken.rank is None and spoken.message_at < 10:
             # The beginning of a file may be cut inside a label.
@@ -186,11 +203,13 @@ class LogReader:
         self._stamp(line.number, text, spoken)
         if self._pending is not None and not self._continue(spoken, text):
             self._end_pending()
-        if self._in_traceback(line, spoken, speaker):
+        self._tail(speaker, spoken, classes)
+        if self._in_traceback(line, spoken, speaker, whole=whole):
             return
         for line_class in classes:
-            parsed = line_class.parse(spoken.message)
-            if parsed is not None:
+            parsed = line_class.parse(spoken.message) if whole or line_class.what not in _WHOLE else None
+            ended = line_class.what == "exception" and self._raised and self._raised.line == line.number
+            if parsed is not None and not ended:
                 self._take(line, line_class, parsed, spoken, speaker)
 
     def _speaker(self, spoken: Spoken) -> Speaker:
@@ -248,6 +267,10 @@ class LogReader:
             self._communicator(parsed, speaker)
         if what in ("watchdog_timeout", "exit", "cancelled", "watchdog_ended"):
             self._broken = True
+        if what == "exception":
+            words = dict(parsed.words)
+            parsed = dataclasses.replace(parsed, words=words)
+            self._raised = _Raised(line.number, speaker, words)
         if line_class.tier not in (CONTEXT, DATA):
             self._follow_to = line.number + CONTINUES_LINES
         self._emit(what, line_class.tier, line.number, spoken, speaker, parsed)
@@ -343,7 +366,18 @@ class LogReader:
             speaker = self._speaker(pending.spoken)
             self._emit("watchdog_timeout", line_class.tier, pending.line, pending.spoken, speaker, parsed)
 
-    def _in_traceback(self, line: Line, spoken: Spoken, speaker: Speaker) -> bool:
+    def _tail(self, speaker: Speaker, spoken: Spoken, classes: list[LineClass]) -> None:
+        """What an exception says goes on in the next lines of its speaker: a message of several, or a wrap."""
+        raised = self._raised
+        if raised is None or self._number == raised.line:
+            return
+        plain = not classes or all(c.what in _NOISY or c.what in OF_OTHERS for c in classes)
+        if raised.speaker != speaker or self._number - raised.line > CONTINUES_LINES or spoken.stamped:
+            self._raised = None if self._number - raised.line > CONTINUES_LINES else raised
+        elif plain and len(raised.words["said"]) < MAX_SAID_CHARS:
+            raised.words["said"] += spoken.message[:MAX_TEXT_CHARS]
+
+    def _in_traceback(self, line: Line, spoken: Spoken, speaker: Speaker, *, whole: bool) -> bool:
         """Whether a line is the body or the end of a traceback that this speaker has begun."""
         open_ = self._tracebacks.get(speaker)
         if open_ is None:
@@ -363,7 +397,7 @@ class LogReader:
         if spoken.indent > 0 or message.startswith(("^", "~")):
             return True
         del self._tracebacks[speaker]
-        found = EXCEPTION.match(message)
+        found = EXCEPTION.match(message) if whole else None
         if not found:
             return False
         words = {"type": found["type"], "said": (found["said"] or "")[:600], "traced": "yes"}
@@ -385,6 +419,7 @@ class LogReader:
                 self._emit(own.what or line_class.what, line_class.tier, line.number, spoken, speaker, named)
                 return True
         self._emit("exception", tier, line.number, spoken, speaker, parsed)
+        self._raised = _Raised(line.number, speaker, words)
         self._follow_to = line.number + CONTINUES_LINES
         return False
 
@@ -394,8 +429,10 @@ class LogReader:
         name, value = parsed.words["field"], parsed.words["value"]
         near = self._number - block.line <= 2
         block.line = self._number
+        if name not in ("rank", "exitcode"):
+            block.rank = None
         if name == "time":
-            block.time, block.host, block.rank = value, None, None
+            block.time, block.host = value, None
             self._follow_to = self._number + 6
         elif name == "host" and near:
             block.host = value.split()[0] if value else None
