@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 )
 @click.option("--arrivals", is_flag=True, help="Print who enters each group's collectives last.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write the report as HTML too.")
+@click.option(
+    "--md", type=click.Path(path_type=Path), metavar="FILE", help="Write the five-part report, as Markdown."
+)
 @json_option
 def command(
     paths: tuple[Path, ...],
@@ -49,13 +52,15 @@ def command(
     thresholds: tuple[str, ...],
     arrivals: bool,
     html: Path | None,
+    md: Path | None,
     as_json: bool,
 ) -> None:
     """Say what happened, from the files of a run or an incident.
 
-    PATH is a bundle (a run's folder), Flight Recorder dumps (folders, files, .gz, .tar, .zip), or step
-    records of ours, torchtitan, Megatron or DeepSpeed; several at once. With --baseline: profiler traces
-    of any ranks, or runs, on both sides.
+    PATH is a bundle (a run's folder), Flight Recorder dumps, logs of any launcher (a file a rank, a file a
+    node, one for all; AIStore's daemon logs beside them), or step records of ours, torchtitan, Megatron or
+    DeepSpeed: folders, files, globs, .gz, .tar, .zip, several at once. With --baseline: profiler traces of
+    any ranks, or runs, on both sides.
     Exit code 0: a diagnosis was reached; 3: the evidence does not decide; 4: nothing readable.
     """
     from harness.model.errors import UsageError
@@ -65,8 +70,10 @@ def command(
         raise UsageError("--group and --state choose among the calls of --show-rank N")
     if thresholds and (baseline is not None or show_rank is not None or arrivals):
         raise UsageError("--threshold is for a diagnosis: --baseline, --show-rank, --arrivals go without it")
-    if baseline is not None and (show_rank is not None or arrivals or html):
-        raise UsageError("--baseline compares two sides: --show-rank, --arrivals and --html look at one")
+    if baseline is not None and (show_rank is not None or arrivals or html or md):
+        raise UsageError(
+            "--baseline compares two sides: --show-rank, --arrivals, --html and --md look at one"
+        )
     with LoadBar(err_console()) as bar:
         if baseline is not None:
             from harness.diagnose.comparing import compare
@@ -101,21 +108,21 @@ def command(
         else:
             show_records(out_console(), records)
         return
-    _show(result, html, as_json)
+    _show(result, html, md, as_json)
 
 
-def _show(result: "Result", html: Path | None, as_json: bool) -> None:
+def _show(result: "Result", html: Path | None, md: Path | None, as_json: bool) -> None:
     from harness.bundle.codec import to_json
-    from harness.model.errors import PrerequisiteError
     from harness.model.kinds import Kind
 
     if html is not None:
         from harness.report.html import diagnosis_page
 
-        try:
-            html.write_text(diagnosis_page(result), encoding="utf-8")
-        except OSError as error:
-            raise PrerequisiteError(f"--html {html}: {error.strerror}") from None
+        _write("--html", html, diagnosis_page(result))
+    if md is not None:
+        from harness.report.markdown import diagnosis_markdown
+
+        _write("--md", md, diagnosis_markdown(result.diagnosis))
     if as_json:
         click.echo(json.dumps(to_json(result.diagnosis)))
     else:
@@ -124,6 +131,15 @@ def _show(result: "Result", html: Path | None, as_json: bool) -> None:
         show_diagnosis(out_console(), result)
     if result.diagnosis.kind is Kind.INCONCLUSIVE:
         raise SystemExit(3)
+
+
+def _write(option: str, file: Path, text: str) -> None:
+    from harness.model.errors import PrerequisiteError
+
+    try:
+        file.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise PrerequisiteError(f"{option} {file}: {error.strerror}") from None
 
 
 def _show_compared(result: "ComparedResult", as_json: bool) -> None:

@@ -134,6 +134,7 @@ def _diagnosis(finding: Finding, gathered: Gathered, revised: tuple[Revision, ..
         revised=revised,
         missing_evidence=_missing(gathered),
         tiers=gathered.text.tiers,
+        clocks=gathered.text.clocks,
     )
 
 
@@ -248,7 +249,9 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
     dumps = [f"no flight recorder dump of rank {format_ranks(absent)}"] if absent else []
     if gathered.text.is_log and not gathered.flight.evidence.tables:
         dumps = []
-    return (*collected, *dumps, *gathered.text.missing, *gathered.signals.missing, *gathered.complaints)
+    # Of frameworks one rank prints the steps of all.
+    signals = () if gathered.text.speaks and gathered.only_records else gathered.signals.missing
+    return (*collected, *dumps, *gathered.text.missing, *signals, *gathered.complaints)
 
 
 def _recommendations(finding: Finding, gathered: Gathered) -> tuple[Recommendation, ...]:

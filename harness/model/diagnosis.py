@@ -174,7 +174,11 @@ class Revision:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One answer from all the evidence. Culprits are convicted; suspects cannot be told apart."""
+    """One answer from all the evidence. Culprits are convicted; suspects cannot be told apart.
+
+    `tiers`: how often each class of log lines was said; `clocks`: how files' clocks differ, and how that was
+    found.
+    """
 
     kind: Kind
     category: Category
@@ -197,4 +201,5 @@ class Diagnosis:
     revised: tuple[Revision, ...] = ()
     missing_evidence: tuple[str, ...] = ()
     tiers: tuple[TierCount, ...] = ()
+    clocks: tuple[str, ...] = ()
     schema: str = SCHEMA

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import groupby
 
-from harness.model.diagnosis import Citation, Diagnosis, Job, Location, RankCensus, RankState, TimelineEntry
+from harness.model.diagnosis import (
+    Citation,
+    Diagnosis,
+    Job,
+    Location,
+    RankCensus,
+    RankState,
+    TierCount,
+    TimelineEntry,
+)
 from harness.model.kinds import Kind
 from harness.model.ranks import format_ranks, parse_ranks
 
@@ -41,12 +50,13 @@ def diagnosis_markdown(diagnosis: Diagnosis) -> str:
         "## 1. Job",
         _bullets(list(_job(diagnosis.job, diagnosis.ranks))),
         "## 2. Timeline",
-        *_timeline(diagnosis.timeline),
+        *_timeline(diagnosis.timeline, diagnosis.clocks),
         "## 3. Root cause chain",
         *_chain(diagnosis),
         "## 4. Key files",
         *_key_files(diagnosis),
         *_states(diagnosis),
+        *_tiers(diagnosis.tiers),
         "## 5. Recommendations",
         *_recommendations(diagnosis),
     ]
@@ -184,6 +194,10 @@ def _job(job: Job, ranks: RankCensus) -> Iterator[str]:
     yield f"started: {_UNKNOWN if job.started is None else f'{_utc(job.started)} UTC'}"
     yield f"resumed from: {prose(job.resumed_from or _UNKNOWN)}"
     yield f"last step: {_UNKNOWN if job.last_step is None else job.last_step}"
+    if job.state:
+        yield f"state: {prose(job.state)}"
+    for said in job.stated:
+        yield f"from {_place(said.file, said.line)}: {prose(said.says)}"
 
 
 def _utc(at: float) -> str:
@@ -194,9 +208,10 @@ def _utc(at: float) -> str:
         return _UNKNOWN
 
 
-def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
+def _timeline(timeline: Sequence[TimelineEntry], clocks: Sequence[str]) -> list[str]:
+    notes = ["Clocks:", _bullets(_shortened([prose(note) for note in clocks], MAX_LISTED))] if clocks else []
     if not timeline:
-        return ["No moment has a known time."]
+        return ["No moment has a known time.", *notes]
     rows = [
         (
             _utc(entry.at),
@@ -211,7 +226,7 @@ def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
         half = MAX_MOMENTS // 2
         gap = ("...", "", f"*{left_out} moments are left out here*", "")
         rows = [*rows[:half], gap, *rows[-half:]]
-    return [_table(("time (UTC)", "rank", "what", "where"), rows)]
+    return [_table(("time (UTC)", "rank", "what", "where"), rows), *notes]
 
 
 def _chain(diagnosis: Diagnosis) -> list[str]:
@@ -297,14 +312,37 @@ def _states(diagnosis: Diagnosis) -> list[str]:
             {True: "yes", False: "no", None: ""}[state.alive],
             prose(state.exit or "", in_table=True),
             prose(state.watchdog, in_table=True),
+            "" if state.timed_out is None else str(state.timed_out),
+            "" if state.last_step is None else str(state.last_step),
         )
         for state in sorted(states, key=outlying)
     ]
-    headers = ("ranks", "group", "enqueued", "completed", "alive", "exit", "watchdog")
+    headers = (
+        *("ranks", "group", "enqueued", "completed", "alive", "exit", "watchdog"),
+        *("timed out in", "last step"),
+    )
     blocks = ["All ranks, outliers first:", _table(headers, rows[:MAX_STATES])]
     if len(rows) > MAX_STATES:
         blocks.append(f"{len(rows) - MAX_STATES} more rows are left out here.")
     return blocks
+
+
+def _tiers(tiers: Sequence[TierCount]) -> list[str]:
+    """Classes of log lines, process killers first; what only follows from others is marked."""
+    if not tiers:
+        return []
+    rows = [
+        (
+            str(count.tier),
+            prose(count.what.replace("_", " ") + (" (a symptom)" if count.symptom else ""), in_table=True),
+            str(count.count),
+            prose(count.ranks, in_table=True),
+            str(count.files),
+            code(count.first, in_table=True),
+        )
+        for count in tiers[:MAX_STATES]
+    ]
+    return ["Lines by tier:", _table(("tier", "class", "lines", "ranks", "files", "first"), rows)]
 
 
 def _parsed(ranks: str) -> tuple[int, ...]:

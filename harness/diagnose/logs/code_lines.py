@@ -133,6 +133,6 @@ CLASSES = (
     LineClass("connection", DATA, r"connection (reset|broken|refused|aborted)|broken pipe|timed out|deadline exceeded|max retries exceeded|read timeout", ignore_case=True),
     LineClass("storage", DATA, "|".join(_STORAGE_WORDS), storage, ignore_case=True),
     LineClass("step", CONTEXT, r"iteration +[0-9]+ ?/|step: *[0-9]+ +loss|step=[0-9]+, skipped=|Epoch [0-9]+: |step[ :=#]{1,3}[0-9]", step),
-    LineClass("activity", CONTEXT, r"checkpoint|evaluat|validation|eval |preprocess|tokeniz|dataset|index|saving |downloading", activity, ignore_case=True),
+    LineClass("activity", CONTEXT, "|".join(pattern.pattern for _, _, pattern in _BEGIN_END), activity),
     LineClass("completed", CONTEXT, r"[Tt]raining (is )?(complete|finished|done)|inished training|Trainer\.fit. stopped|exiting program at|after training is done|[Tt]raining run|steps (done|completed)", completed),
 )  # fmt: skip

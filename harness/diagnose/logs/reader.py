@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from harness.diagnose.logs.catalogue import BY_NAME, CLASSES
-from harness.diagnose.logs.classes import CONTEXT, DATA, MAX_MESSAGE_CHARS, LineClass, Parsed
+from harness.diagnose.logs.classes import MAX_MESSAGE_CHARS, LineClass, Parsed
 from harness.diagnose.logs.code_lines import EXCEPTION, TRACEBACK
 from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.prefix import Spoken, take_apart
@@ -29,7 +29,13 @@ KEPT_ALIKE = 6
 CONTINUES_LINES = 3
 """A line without a prefix takes the rank of one that stands so close before it (LOG-FORMATS)."""
 
-FIRST_LINES, SAMPLED_EACH = 5, 8
+FOLLOWED_LINES = 12
+"""A traceback is followed through so many lines of others; an exception's line is found without that."""
+
+OWN_TIME_CHARS = 40
+"""A time that stands so close to the beginning of a message is the line's own."""
+
+FIRST_LINES, SAMPLED_EACH, STAMPED_EACH = 5, 8, 64
 MAX_SAMPLE_CHARS = 200
 """Of lines that nothing is in, the first of a file are read whole, and of each eighth only who speaks."""
 
@@ -103,6 +109,15 @@ class _Traceback:
     chained: bool = False
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """An event, and the beginning of its line, from which its time is read once it is known to stay."""
+
+    event: Event
+    front: str
+    message_at: int
+
+
 @dataclass
 class _Raised:
     """An exception whose message may go on; `words` are those of its event."""
@@ -148,17 +163,21 @@ class LogReader:
         self._blocks: dict[Speaker, _Block] = {}
         self._follow_to = 0
         self._last: tuple[int, Speaker] | None = None
-        self._said: dict[tuple[object, ...], list[Event]] = {}
+        self._said: dict[tuple[object, ...], list[_Kept]] = {}
         self._counts: dict[tuple[object, ...], int] = {}
         self._steps: dict[Speaker, int] = {}
         self._members: dict[tuple[int, int], int] = {}
         self._broken = False
-        self._stamped = 0
+        self._stamped: set[int] = set()
+        self._front = ""
+        self._body = 0
 
     @property
     def follow(self) -> bool:
         """Whether the next line is wanted."""
-        return bool(self._tracebacks) or self._pending is not None or self._number < self._follow_to
+        if self._pending is not None or self._number < self._follow_to:
+            return True
+        return bool(self._tracebacks) and self._number - self._body < FOLLOWED_LINES
 
     def feed(self, line: Line) -> None:
         """Look at one line."""
@@ -178,19 +197,29 @@ class LogReader:
         """Whether a line only shows who speaks in a file: of such lines few are looked at closely."""
         if self.follow or TAIL in line.tags or any(tag.startswith(TAG) for tag in line.tags):
             return False
-        if line.number > FIRST_LINES and line.number % SAMPLED_EACH == 0:
-            self._speaker(take_apart(line.text[:MAX_SAMPLE_CHARS]))
-        return line.number > FIRST_LINES
+        if line.number <= FIRST_LINES:
+            return False
+        if line.number % SAMPLED_EACH == 0:
+            spoken = take_apart(line.text[:MAX_SAMPLE_CHARS])
+            self._speaker(spoken)
+            if line.number % STAMPED_EACH == 0:
+                self._stamp(line.number, _front(line.text, spoken), spoken.message_at)
+        return True
 
     def finish(self) -> FileLog:
         """What the file said, once it has been read."""
         self._end_pending()
+        kept: list[_Kept] = []
         for key, events in self._said.items():
             extra = self._counts[key] - len(events)
             if extra > 0:
-                last = events[-1]
-                events[-1] = _again(last, extra)
-        self.log.events = sorted((e for es in self._said.values() for e in es), key=lambda e: e.line)
+                events[-1] = dataclasses.replace(events[-1], event=_again(events[-1].event, extra))
+            kept += events
+        kept.sort(key=lambda k: k.event.line)
+        for one in kept:
+            self._stamp(one.event.line, one.front, one.message_at)
+        self.log.stamps.sort(key=lambda pair: pair[0])
+        self.log.events = [one.event for one in kept]
         self.log.attempts = self._attempt + 1
         return self.log
 
@@ -200,7 +229,9 @@ class LogReader:
             # The beginning of a file may be cut inside a label.
             spoken = take_apart(text[spoken.message_at :])
         speaker = self._speaker(spoken)
-        self._stamp(line.number, text, spoken)
+        self._front = _front(text, spoken)
+        if line.number <= FIRST_LINES or TAIL in line.tags:
+            self._stamp(line.number, self._front, spoken.message_at)
         if self._pending is not None and not self._continue(spoken, text):
             self._end_pending()
         self._tail(speaker, spoken, classes)
@@ -235,9 +266,11 @@ class LogReader:
             seen.lines += 1
         return speaker
 
-    def _stamp(self, number: int, text: str, spoken: Spoken) -> None:
-        if number != self._stamped and (stamp := read_stamp(text, spoken.message_at + 40)) is not None:
-            self._stamped = number
+    def _stamp(self, number: int, front: str, message_at: int) -> None:
+        if number in self._stamped:
+            return
+        self._stamped.add(number)
+        if (stamp := read_stamp(front, message_at + OWN_TIME_CHARS)) is not None:
             self.log.stamps.append((number, stamp))
 
     def _take(
@@ -253,6 +286,7 @@ class LogReader:
             return
         if what == "traceback":
             self._tracebacks[speaker] = _Traceback(line.number)
+            self._body = line.number
             return
         if what == "exception" and spoken.indent > 0:
             return
@@ -271,7 +305,6 @@ class LogReader:
             words = dict(parsed.words)
             parsed = dataclasses.replace(parsed, words=words)
             self._raised = _Raised(line.number, speaker, words)
-        if line_class.tier not in (CONTEXT, DATA):
             self._follow_to = line.number + CONTINUES_LINES
         self._emit(what, line_class.tier, line.number, spoken, speaker, parsed)
 
@@ -306,9 +339,9 @@ class LogReader:
         self._counts[key] = self._counts.get(key, 0) + 1
         room = 1 if exact or what == "step" else KEPT_ALIKE
         if len(kept) < room:
-            kept.append(event)
+            kept.append(_Kept(event, self._front, spoken.message_at))
         elif not exact:
-            kept[-1] = event
+            kept[-1] = _Kept(event, self._front, spoken.message_at)
 
     def _step(self, parsed: Parsed, spoken: Spoken, speaker: Speaker) -> None:
         """A step that goes back behind a failure begins another attempt."""
@@ -386,6 +419,7 @@ class LogReader:
             }
             return False
         message = spoken.message
+        self._body = line.number
         if TRACEBACK in message or not message:
             return not message
         if message.startswith(_CHAINED):
@@ -472,6 +506,10 @@ def _pieces(text: str) -> Iterator[str]:
         yield text[:first]
     for begin, end in zip(bounds, bounds[1:], strict=False):
         yield text[begin:end]
+
+
+def _front(text: str, spoken: Spoken) -> str:
+    return text[: spoken.message_at + 2 * OWN_TIME_CHARS]
 
 
 def _note_frame(open_: _Traceback, frame: re.Match[str]) -> None:

@@ -30,6 +30,9 @@ from harness.model.ranks import format_ranks
 HEAD_LINES, LEAST_HEAD_LINES = 8000, 40
 """So many lines of all files' heads are read for what the job says of itself, and so many of each at least."""
 
+APART_S = 1.0
+MAX_CLOCKS = 12
+
 STORAGE_LINES = ("ais_loader", "retry", "connection")
 
 
@@ -50,6 +53,7 @@ class LogsResult:
     complaints: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     key_files: tuple[str, ...] = ()
+    clocks: tuple[str, ...] = ()
 
     @property
     def speaks(self) -> bool:
@@ -110,6 +114,7 @@ def _weigh(texts: Texts, world_size: int | None) -> LogsResult:
         complaints=(*texts.complaints, *reread.complaints),
         missing=_missing(story),
         key_files=_key_files(finding, logs),
+        clocks=_clocks(story),
     )
 
 
@@ -152,9 +157,19 @@ def _missing(story: Story) -> tuple[str, ...]:
         found.append(
             f"{dropped} lines of other ranks were left out by Ray's de-duplication: RAY_DEDUP_LOGS=0 keeps them"
         )
-    if len(story.files) > 1 and story.of("watchdog_timeout") and story.alignment.notes:
-        found.extend(story.alignment.notes[:3])
     return tuple(found)
+
+
+def _clocks(story: Story) -> tuple[str, ...]:
+    """Clocks that differ by more than a second, and those that cannot be compared at all."""
+    offsets = story.alignment.offsets
+    apart = {name for name, o in offsets.items() if abs(o.offset_s) >= APART_S or o.contradiction_s}
+    notes = [
+        note
+        for note in story.alignment.notes
+        if (name := note.split(" ", 1)[0]) in apart or name not in offsets
+    ]
+    return tuple(notes[:MAX_CLOCKS]) if len(story.files) > 1 else ()
 
 
 def _key_files(finding: Finding | None, logs: Sequence[FileLog]) -> tuple[str, ...]:

@@ -19,6 +19,9 @@ _LABELS = {
     "step": "last step heard of",
     "taking_down": "watchdog aborts",
 }
+_ONCE = frozenset(("taking_down", "watchdog_ended", "terminate", "closing", "store_lost", "peer_closed"))
+"""What everybody says alike: once is enough."""
+
 _LEFT_OUT = frozenset(
     ("progress", "active", "communicator", "nccl_warn", "block", "traceback", "pasted", "dumping")
 )
@@ -33,15 +36,36 @@ def timeline(story: Story, finding: Finding | None) -> tuple[TimelineEntry, ...]
     )
     last_step = max((at for at, e in dated if e.what == "step"), default=None)
     counts: dict[str, int] = {}
-    entries: list[TimelineEntry] = []
+    entries = _waits_begin(story)
+    seen = set[tuple[str, int]]()
     for at, event in dated:
         if event.what in _LEFT_OUT or (event.what == "step" and at != last_step):
             continue
         counts[event.what] = counts.get(event.what, 0) + 1
-        if counts[event.what] > PER_CLASS and (event.file, event.line) not in cited:
+        most = 1 if event.what in _ONCE else PER_CLASS
+        place = (event.file, event.line)
+        if place in seen or (counts[event.what] > most and place not in cited):
             continue
+        seen.add(place)
         entries.append(TimelineEntry(at, _says(event), event.rank, event.file, event.line))
-    return tuple(entries[:MAX_ENTRIES])
+    return tuple(sorted(entries, key=lambda entry: entry.at)[:MAX_ENTRIES])
+
+
+def _waits_begin(story: Story) -> list[TimelineEntry]:
+    """When each stuck collective began: the first timeout minus how long it ran."""
+    entries: list[TimelineEntry] = []
+    for key in story.waits.keys():
+        waits = [w for w in story.waits.of_group(key) if w.began is not None and not w.suspended]
+        if not waits:
+            continue
+        first = min(waits, key=lambda w: w.began or 0.0)
+        at = story.common_time(first.event)
+        lasted = first.ran_ms if first.ran_ms is not None else first.limit_ms
+        if at is None or lasted is None:
+            continue
+        what = f"{first.op or 'a collective'} seq {first.seq} begins to wait (its timeout minus {lasted / 1e3:.0f} s)"
+        entries.append(TimelineEntry(at - lasted / 1e3, what, first.rank, first.event.file, first.event.line))
+    return entries
 
 
 def _at(event: Event, story: Story) -> float | None:
