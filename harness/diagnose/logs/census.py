@@ -247,16 +247,33 @@ def _shifts(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) ->
         (agent,) = agents
         local = locals_of[agent]
         beyond = max(ranks, default=0) > max(local) or (census.world_size or 0) > max(local) + 1
-        if agent not in said and not beyond and (census.world_size or not _others_may_be(agent, logs)):
+        alone = census.world_size or not (_is_a_node(agent, logs) or _others_may_be(agent, logs))
+        if agent not in said and not beyond and alone:
             census.shifts[agent] = 0
     if len(set(census.shifts.values())) == 1 and not {*census.shifts.values()} - {0}:
         _same_agent_elsewhere(census, logs, events, locals_of)
     census.unplaced = {agent[1] or agent[0] for agent in agents if agent not in census.shifts}
 
 
+def _is_a_node(agent: Agent, logs: Sequence[FileLog]) -> bool:
+    """Whether a file's name says that it is of one machine of several."""
+    own = next((log.file for log in logs if log.file.name == agent[0]), None)
+    return own is not None and (
+        own.node is not None or own.host is not None or _HOST_NAME.search(own.name) is not None
+    )
+
+
+_HOST_NAME = re.compile(
+    r"(?:^|[/_.-])[a-z]{2,}[a-z0-9]*-?[a-z]?\d{1,4}\.(?:err|out|log|stderr|stdout)(?:\.gz)?$"
+)
+"""``gpu-a1.err``: a machine, more likely than a run."""
+
+
 def _others_may_be(agent: Agent, logs: Sequence[FileLog]) -> bool:
     """Whether files may be another agent's, whose ranks would count from 0 as well."""
     others = [log for log in logs if agents_of(log.file.name, None, None)[0] != agent[0] and log.events]
+    if any(_NUMBER.sub("#", log.file.name) == _NUMBER.sub("#", agent[0]) for log in others):
+        return True
     return len(others) > 1 or any(log.file.node is not None or log.file.host is not None for log in others)
 
 
@@ -321,7 +338,8 @@ def _pids(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> N
                 note(speaker.host or census.file_hosts.get(log.file.name), speaker.pid, rank)
     for event in events:
         if event.what == "block_exit" and event.rank is not None and (pid := event.numbers.get("pid")):
-            if census.pids.get((event.host or "", pid), event.rank) == event.rank:
+            known = census.pids.get((event.host or "", pid), event.rank)
+            if known == event.rank and "damaged" not in event.words:
                 note(event.host, pid, event.rank)
         elif event.what == "communicator" and event.pid and event.numbers["nranks"] == census.world_size:
             note(event.host, event.pid, event.numbers["rank"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.machine_lines import HARDWARE_XIDS
 from harness.diagnose.logs.story import Story
-from harness.diagnose.logs.symptoms import exit_code, why_symptom
+from harness.diagnose.logs.symptoms import OF_OTHERS, exit_code, is_communication, why_symptom
 from harness.model.kinds import Kind
 
 ORDER = (
@@ -175,7 +175,7 @@ def _shared(event: Event, story: Story) -> Failure:
 
 
 def _node(event: Event, story: Story) -> Failure:
-    host = event.words.get("host") or event.host
+    host = event.words.get("host")
     ranks = tuple(sorted(r for r, h in story.census.hosts.items() if host and (h == host)))
     return Failure(
         Kind.NODE_LOST, None, bool(ranks), event, (event,), hosts=(host,) if host else (), ranks=ranks
@@ -229,7 +229,8 @@ def _exception(event: Event, story: Story) -> Failure:
 def _exit(event: Event, story: Story) -> Failure:
     code, number = exit_code(event)
     signal = _signal_name(number)
-    return _of(Kind.RANK_EXITED, event, how="signal" if number else "exit_code", signal=signal)
+    failure = _of(Kind.RANK_EXITED, event, how="signal" if number else "exit_code", signal=signal)
+    return dataclasses.replace(failure, sure=failure.sure and "damaged" not in event.words)
 
 
 def _task(event: Event, story: Story) -> Failure | None:
@@ -241,11 +242,21 @@ def _task(event: Event, story: Story) -> Failure | None:
     kind = Kind.HOST_OOM if how == "Out Of Memory" else Kind.RANK_EXITED
     _, number = exit_code(event)
     placed = dataclasses.replace(event, rank=rank, rank_from=None)
+    # srun's own clean-up kills look like any other.
+    sure = rank is not None and (kind is Kind.HOST_OOM or number != 9 or _all_lost_it(rank, story))
     return Failure(
-        kind, rank, rank is not None, placed, (placed,),
+        kind, rank, sure, placed, (placed,),
         how="oom_killed" if kind is Kind.HOST_OOM else "signal" if number else "exit_code",
         signal=_signal_name(number), hosts=(host,) if host else (), ranks=tasks,
     )  # fmt: skip
+
+
+def _all_lost_it(rank: int, story: Story) -> bool:
+    """Whether every other rank says for itself that it lost others."""
+    return bool(story.world_size) and all(
+        any(e.what in OF_OTHERS or (e.what == "exception" and is_communication(e)) for e in story.of_rank(r))
+        for r in story.others((rank,))
+    )
 
 
 def _slurm_oom(event: Event, story: Story) -> Failure:
@@ -344,7 +355,10 @@ def _with_unplaced(merged: list[Failure], unplaced: Iterable[Failure], story: St
         fits = [f for f in result if f.rank is not None and _explains(failure, f, story)]
         if len(fits) == 1 and failure.kind is not Kind.NODE_LOST:
             result.remove(fits[0])
-            result.append(_one((dataclasses.replace(failure, rank=fits[0].rank, sure=False), fits[0])))
+            joined = _one((dataclasses.replace(failure, rank=fits[0].rank, sure=False), fits[0]))
+            # A card that could not be told by its bus id is that rank's by guess only.
+            guessed = failure.kind in (Kind.HARDWARE_FAULT, Kind.DEVICE_ASSERT)
+            result.append(dataclasses.replace(joined, sure=joined.sure and not guessed))
             continue
         same = [f for f in result if f.kind is failure.kind]
         if failure.kind is Kind.NODE_LOST and same:

@@ -81,13 +81,15 @@ def restart(message: str) -> Parsed | None:
 
 def node_lost(message: str) -> Parsed | None:
     found = _NODE.search(message)
-    if not found:
+    if not found or "CANCELLED" in message:
+        # Who reports that a job was cancelled for a node's failure is alive.
         return None
     host = found[1] or found[2] or found[3]
     return Parsed(words={"host": host} if host else {})
 
 
 _FIELD = re.compile(r"^(time|host|rank|exitcode|error_file|traceback) {1,8}: ?(.{0,600})")
+_INDEX = re.compile(r"\[(\d{1,6})\]:")
 _RANK_FIELD = re.compile(r"(\d{1,7}) \(local_rank: (\d{1,5})\)")
 _CODE_FIELD = re.compile(r"(-?\d{1,5}) {1,4}\(pid: (\d{1,9})\)")
 
@@ -118,7 +120,14 @@ def ended_well(message: str) -> Parsed | None:
     return Parsed(numbers={"pid": int(found[1])}) if found else None
 
 
+def block_index(message: str) -> Parsed | None:
+    """``[3]:`` before a failure in torchrun's block."""
+    found = _INDEX.fullmatch(message)
+    return Parsed(numbers={"index": int(found[1])}) if found else None
+
+
 CLASSES = (
+    LineClass("block_index", CONTEXT, r"\[[0-9]+\]:[ ]*$", block_index),
     LineClass("exit_ok", CONTEXT, r"Process [0-9]+ exits successfully", ended_well),
     LineClass("block_field", CONTEXT, r"(time|host|rank|exitcode|error_file|traceback) +: ", block_field),
     LineClass("exit", KILLER, r"failed \(exitcode: -?[0-9]+\)", exit_of),

@@ -55,7 +55,19 @@ _CHAINED = (
 _LIBRARY = ("/torch/", "site-packages", "dist-packages", "/lib/python", "<frozen", "<string>")
 _ALWAYS_KEPT = frozenset(("watchdog_timeout", "progress", "exit", "block_exit", "task_end", "xid"))
 _NOISY = frozenset(("step", "connection", "retry", "nccl_warn", "active"))
-_WHOLE = frozenset(("exception", "loader_death", "task_end", "cuda_error", "cancelled", "restart", "exit_ok"))
+_WHOLE = frozenset(
+    (
+        "detail",
+        "monitored",
+        "exception",
+        "loader_death",
+        "task_end",
+        "cuda_error",
+        "cancelled",
+        "restart",
+        "exit_ok",
+    )
+)
 """Classes whose lines mean another thing where their end is missing."""
 
 OF_OTHERS = frozenset(("gloo_wait", "store_lost", "nccl_error", "peer_closed", "monitored", "detail"))
@@ -148,6 +160,10 @@ class _Block:
     root: bool = False
     listed: int | None = None
     """The rank whose traceback follows."""
+
+    index: int = 0
+    words: list[dict[str, str]] = field(default_factory=list)
+    """Those of the events of its failures."""
 
 
 class LogReader:
@@ -279,6 +295,9 @@ class LogReader:
         what = parsed.what or line_class.what
         if what == "block_field":
             self._block_field(parsed, speaker)
+            return
+        if what == "block_index":
+            self._block_index(parsed.numbers["index"], speaker)
             return
         if what == "block":
             if "first observed failure" in spoken.message:
@@ -457,6 +476,15 @@ class LogReader:
         self._follow_to = line.number + CONTINUES_LINES
         return False
 
+    def _block_index(self, index: int, speaker: Speaker) -> None:
+        """The number of a failure in the block: one that is left out means that lines are missing."""
+        block = self._blocks.setdefault(speaker, _Block())
+        gap = index > 1 and block.index != index - 1
+        block.rank, block.index = None, index
+        if gap:
+            for words in block.words:
+                words["damaged"] = "yes"
+
     def _block_field(self, parsed: Parsed, speaker: Speaker) -> None:
         """A field of torchrun's block; with the exit code a failure is complete."""
         block = self._blocks.setdefault(speaker, _Block())
@@ -477,6 +505,7 @@ class LogReader:
             words = {"time": block.time or ""}
             if block.root:
                 words["root"] = "yes"
+            block.words.append(words)
             failed = Speaker(
                 block.rank, RankFrom.BLOCK, block.local_rank, None, block.host, parsed.numbers["pid"]
             )
