@@ -80,6 +80,10 @@ class Census:
         return key is None or key not in self.pids or self.pids[key] == event.rank
 
     def _found(self, event: Event, host: str | None) -> tuple[int, RankFrom] | None:
+        if event.what == "exit" and "local_rank" in event.numbers:
+            shift = self.shifts.get(agents_of(event.file, event.host, event.task, self.mixed))
+            if shift is not None:
+                return event.numbers["local_rank"] + shift, RankFrom.FILE
         pid = event.pid if event.what not in _PID_IN_NUMBERS else event.numbers.get("pid")
         if pid is not None and (rank := self.rank_of_pid(host, pid)) is not None:
             return rank, RankFrom.PID

@@ -301,7 +301,8 @@ class LogReader:
             return
         if what == "block":
             if "first observed failure" in spoken.message:
-                self._blocks.setdefault(speaker, _Block()).root = True
+                block = self._blocks.setdefault(speaker, _Block())
+                block.root, block.rank = True, None
             return
         if what == "traceback":
             self._tracebacks[speaker] = _Traceback(line.number)
