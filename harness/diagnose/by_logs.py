@@ -46,7 +46,25 @@ def death_by_logs(gathered: Gathered) -> Finding | None:
 
 def hang_by_logs(gathered: Gathered) -> Finding | None:
     """Who is behind, as watchdogs and reports in the logs say."""
-    return gathered.text.finding
+    finding = gathered.text.finding
+    return finding if finding is None or finding.kind is not Kind.HEALTHY else None
+
+
+def healthy_by_logs(gathered: Gathered) -> Finding | None:
+    """A good end, where step records do not speak against it: without them nobody knows how fast or how right."""
+    finding = gathered.text.finding
+    if finding is None or finding.kind is not Kind.HEALTHY:
+        return None
+    story = gathered.text.story
+    timed = any(e.at is not None and e.precision_s <= 1.0 for e in story.of("step")) if story else False
+    if gathered.foreign.columns or timed:
+        return finding
+    return dataclasses.replace(
+        finding,
+        kind=Kind.INCONCLUSIVE,
+        confidence=Confidence.POSSIBLE,
+        summary=f"{finding.summary}; how fast and how right it was, these logs do not say",
+    )
 
 
 def nothing_in_logs(gathered: Gathered) -> Finding | None:

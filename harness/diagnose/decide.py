@@ -9,7 +9,7 @@ ran on, a healthy end, suspects, a fabric that does not move. Deaths that are th
 import dataclasses
 from collections.abc import Callable
 
-from harness.diagnose.by_logs import death_by_logs, hang_by_logs, nothing_in_logs
+from harness.diagnose.by_logs import death_by_logs, hang_by_logs, healthy_by_logs, nothing_in_logs
 from harness.diagnose.deaths import cite_log, ended_alike, is_symptom, own_death
 from harness.diagnose.endings import stopped_from_outside, stuck_in_shutdown, with_recovery
 from harness.diagnose.gathered import Gathered
@@ -65,6 +65,7 @@ def decide(gathered: Gathered) -> Finding:
         hang_by_logs,
         slope,
         dragging_by_stacks,
+        healthy_by_logs,
         _healthy,
         running,
         broken_chain,

@@ -16,6 +16,11 @@ from harness.model.kinds import Confidence, Kind
 
 STOPS = ("cancelled", "death_signal", "preempted", "sigterm")
 TROUBLE = ("watchdog_timeout", "heartbeat", "barrier_missed", "gloo_wait", "init_timeout")
+BY_ITS_OWN_NEED = ("PREEMPTION", "JOB REQUEUE")
+STALL_FACTOR, STALL_FLOOR_S = 3.0, 90.0
+"""A job without a step for longer than this hangs (DIAGNOSIS, signals)."""
+
+NEAR_S = 60.0
 STOP_SIGNALS = frozenset(("SIGTERM", "SIGHUP", "SIGINT", "15", "1", "2", "SIGUSR1", "SIGUSR2"))
 
 
@@ -38,6 +43,12 @@ def stopped_from_outside(story: Story, found: Found) -> Finding | None:
         if story.before(stop, trouble) is not True:
             return None
     told = next((e for e in stops if e.words.get("reason")), stop)
+    # A person or a time limit ends what hangs, too; a scheduler that wants the machines does not ask.
+    working = _was_working(stop, story)
+    if working is False and reason not in BY_ITS_OWN_NEED:
+        return None
+    if working is None and not any(e.what in ("cancelled", "preempted") for e in stops):
+        return None
     says = reason.lower() if reason else short(told.text)
     return Finding(
         source="log",
@@ -49,6 +60,32 @@ def stopped_from_outside(story: Story, found: Found) -> Finding | None:
         evidence=tuple(cite(e) for e in dict.fromkeys((told, stop))),
         chain=(f"stopped from outside: {says}", "-> the launcher ends all ranks"),
     )
+
+
+def _was_working(stop: Event, story: Story) -> bool | None:
+    """Whether steps were still made shortly before a stop; None if no line tells."""
+    known: bool | None = None
+    for last in story.of("step"):
+        seconds = story.seconds_between(last, stop)
+        if seconds is None or last.precision_s > NEAR_S or stop.precision_s > NEAR_S:
+            continue
+        usual = _usual_step_s(last, story)
+        if seconds <= max(STALL_FACTOR * usual, STALL_FLOOR_S):
+            return True
+        known = False
+    return known
+
+
+def _usual_step_s(last: Event, story: Story) -> float:
+    """What a step takes: as the line says, or from the first and the last line of its writer; 0 if unknown."""
+    if "step_ms" in last.numbers:
+        return last.numbers["step_ms"] / 1e3
+    for first in story.of("step"):
+        steps = last.numbers["step"] - first.numbers["step"]
+        if first.file == last.file and first.rank == last.rank and steps > 0:
+            seconds = story.seconds_between(first, last)
+            return seconds / steps if seconds else 0.0
+    return 0.0
 
 
 def _first(events: Sequence[Event], story: Story) -> Event:
@@ -79,7 +116,7 @@ def completed_first(story: Story, found: Found) -> Finding | None:
     steps = [s for s in story.of("step") if story.before(end, s) is True]
     if any(s.rank is None or end.rank is None or s.rank != end.rank for s in steps):
         return _finished_early(story, end, steps, found)
-    troubles = [*(f.first for f in found.failures), *story.of(*TROUBLE)]
+    troubles = [*(f.first for f in found.failures), *story.of(*TROUBLE, *STOPS)]
     if not troubles:
         return None
     if any(story.before(end, trouble) is not True for trouble in troubles):

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.machine_lines import HARDWARE_XIDS
 from harness.diagnose.logs.story import Story
-from harness.diagnose.logs.symptoms import OF_OTHERS, exit_code, is_communication, why_symptom
+from harness.diagnose.logs.symptoms import (
+    OF_OTHERS,
+    exit_code,
+    is_communication,
+    is_wrapper,
+    why_symptom,
+)
 from harness.model.kinds import Kind
 
 ORDER = (
@@ -230,7 +236,20 @@ def _exit(event: Event, story: Story) -> Failure:
     code, number = exit_code(event)
     signal = _signal_name(number)
     failure = _of(Kind.RANK_EXITED, event, how="signal" if number else "exit_code", signal=signal)
-    return dataclasses.replace(failure, sure=failure.sure and "damaged" not in event.words)
+    sure = "damaged" not in event.words and _others_lived(event, story)
+    return dataclasses.replace(failure, sure=failure.sure and sure)
+
+
+def _others_lived(event: Event, story: Story) -> bool:
+    """Whether others were still there when a rank ended: of ranks that died together a launcher names one."""
+    pid = event.numbers.get("pid")
+    closed = any(e.numbers.get("pid") != pid for e in story.of("closing"))
+    lost = any(
+        e.rank not in (None, event.rank) and not (e.what == "exception" and is_wrapper(e))
+        for e in story.of(*OF_OTHERS, "exception")
+    )
+    listed = any(e.rank != event.rank for e in story.of("block_exit"))
+    return closed or lost or listed or story.world_size == 1
 
 
 def _task(event: Event, story: Story) -> Failure | None:

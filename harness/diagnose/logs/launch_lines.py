@@ -5,7 +5,9 @@ import re
 from harness.diagnose.logs.classes import CONTEXT, KILLER, LineClass, Parsed, ranks_in
 
 _EXIT = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,5}) \(pid: (\d{1,9})\)")
-_CLOSING = re.compile(r"[Ss]ending process (\d{1,9}) closing signal (SIG\w{1,10})")
+_CLOSING = re.compile(
+    r"[Ss]ending process (\d{1,9}) closing signal (SIG\w{1,10})|[Cc]losing process (\d{1,9}) via signal (SIG\w{1,10})"
+)
 _GOT = re.compile(r"Received (?:Signals\.)?(\w{1,12}) death signal|got signal: (\d{1,3})")
 _CANCELLED = re.compile(
     r"\*\*\* (?:JOB|STEP) ([\d._+\w]{1,40})(?: ON ([\w.\[\],-]{1,200}))? CANCELLED(?: AT ([\dT:-]{1,30}))?"
@@ -35,7 +37,9 @@ def exit_of(message: str) -> Parsed | None:
 
 def closing(message: str) -> Parsed | None:
     found = _CLOSING.search(message)
-    return Parsed(numbers={"pid": int(found[1])}, words={"signal": found[2]}) if found else None
+    if not found:
+        return None
+    return Parsed(numbers={"pid": int(found[1] or found[3])}, words={"signal": found[2] or found[4]})
 
 
 def death_signal(message: str) -> Parsed | None:
@@ -131,7 +135,9 @@ CLASSES = (
     LineClass("exit_ok", CONTEXT, r"Process [0-9]+ exits successfully", ended_well),
     LineClass("block_field", CONTEXT, r"(time|host|rank|exitcode|error_file|traceback) +: ", block_field),
     LineClass("exit", KILLER, r"failed \(exitcode: -?[0-9]+\)", exit_of),
-    LineClass("closing", CONTEXT, r"ending process [0-9]+ closing signal", closing),
+    LineClass(
+        "closing", CONTEXT, r"ending process [0-9]+ closing signal|losing process [0-9]+ via signal", closing
+    ),
     LineClass("death_signal", KILLER, r"death signal|got signal: [0-9]", death_signal),
     LineClass("block", CONTEXT, r"first observed failure|ChildFailedError|^ *Failures:"),
     LineClass("cancelled", KILLER, r"CANCELLED", cancelled),

@@ -38,6 +38,7 @@ _GROUP = re.compile(
     r"\[PG (?:ID )?(\w{1,40})(?: PG GUID (\w{1,40}))? ?(?:\(([^)]{0,80})\))? ?Rank (\d{1,7})\]:?"
 )
 _BARE = re.compile(r"\[Rank (\d{1,7})\]:?")
+_MAY_BE_HOST = re.compile(r"[\w.-]{1,161}(?:: |:\d| \[std| kernel:)")
 _REPEATED = re.compile(r"\[repeated (\d{1,6})x across cluster\][^\n]{0,200}$")
 
 _NO_HOST = re.compile(r"Error$|Exception$|Warning$|^(?:srun|slurmstepd|torchrun|bash|python\d?|kernel)$")
@@ -128,10 +129,21 @@ def _strip(text: str, at: int, end: int, found: dict[str, int | str]) -> int:
         return ray.end() - at
     if first == "|" and (cell := _TABLE.match(text, at, end)):
         return 2 if not _TIME.fullmatch(cell[1]) else cell.end() - at
-    for pattern in (_TIME, _GLOG, _LEVEL):
-        if stripped := pattern.match(text, at, end):
+    if first.isdigit():
+        if stripped := _TIME.match(text, at, end):
             found["time"] = 1
             return stripped.end() - at
+        if "task" not in found and (task := _TASK.match(text, at, end)):
+            found["task"] = int(task[1])
+            return task.end() - at
+    elif first in "IWEFDCSMTJANO":
+        # Levels, and names of days and months.
+        for pattern in (_GLOG, _LEVEL, _TIME):
+            if stripped := pattern.match(text, at, end):
+                found["time"] = 1
+                return stripped.end() - at
+    if not _MAY_BE_HOST.match(text, at, end):
+        return 0
     if nccl := _NCCL.match(text, at, end):
         found.setdefault("host", nccl[1])
         found.setdefault("pid", int(nccl[2]))
@@ -143,9 +155,6 @@ def _strip(text: str, at: int, end: int, found: dict[str, int | str]) -> int:
     if kernel := _SYSLOG_HOST.match(text, at, end):
         found.setdefault("host", kernel[1])
         return kernel.end() - at
-    if first.isdigit() and "task" not in found and (task := _TASK.match(text, at, end)):
-        found["task"] = int(task[1])
-        return task.end() - at
     host = _HOST.match(text, at, end)
     if host and "host" not in found and _is_host(host[1]):
         found["host"] = host[1]

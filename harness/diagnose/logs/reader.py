@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from harness.diagnose.logs.catalogue import BY_NAME, CLASSES
 from harness.diagnose.logs.classes import MAX_MESSAGE_CHARS, LineClass, Parsed
@@ -74,8 +75,7 @@ OF_OTHERS = frozenset(("gloo_wait", "store_lost", "nccl_error", "peer_closed", "
 MAX_SAID_CHARS = 2000
 
 
-@dataclass(frozen=True)
-class Speaker:
+class Speaker(NamedTuple):
     """Who wrote a line, as far as the line and its file say."""
 
     rank: int | None = None
@@ -357,7 +357,7 @@ class LogReader:
         key = (what, speaker, self._attempt, group, wording, exact, parsed.named[:4])
         kept = self._said.setdefault(key, [])
         self._counts[key] = self._counts.get(key, 0) + 1
-        room = 1 if exact or what == "step" else KEPT_ALIKE
+        room = 1 if exact else 2 if what == "step" else KEPT_ALIKE
         if len(kept) < room:
             kept.append(_Kept(event, self._front, spoken.message_at))
         elif not exact:

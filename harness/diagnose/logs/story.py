@@ -10,7 +10,7 @@ from harness.diagnose.logs.clocks import Alignment, Anchor, Clock, FileClock, al
 from harness.diagnose.logs.clocks import Event as Dated
 from harness.diagnose.logs.event import Event
 from harness.diagnose.logs.reader import FileLog
-from harness.diagnose.logs.stamps import read_stamp
+from harness.diagnose.logs.stamps import read_stamp, slurm_time
 from harness.diagnose.logs.waits import Waits, read_waits
 
 TOGETHER_S = 60.0
@@ -140,11 +140,14 @@ def tell(
     of_attempt: dict[int, list[Event]] = {}
     by_name = {log.file.name: log for log in logs}
     begins = _beginnings(logs, clocks)
+    completed = {event.attempt for event in placed if event.what == "completed"}
     for event in placed:
         attempt = event.attempt
         own = by_name[event.file]
         if last and own.attempts == 1 and own.file.attempt is None:
-            attempt = _attempt_by_time(event, begins, alignment, last)
+            # An attempt that came to a good end is not the one that a launcher complains of.
+            unknown = last - 1 if last in completed else last
+            attempt = _attempt_by_time(event, begins, alignment, unknown)
         of_attempt.setdefault(attempt, []).append(event)
     events = tuple(of_attempt.pop(last, ()))
     earlier = {attempt: tuple(found) for attempt, found in sorted(of_attempt.items())}
@@ -173,6 +176,9 @@ def _date(event: Event, clock: Clock) -> Event:
     if event.what == "block_exit" and (stamp := read_stamp(event.words.get("time", ""))) is not None:
         return dataclasses.replace(event, at=stamp.seconds, precision_s=1.0)
     moment = clock.at(event.line)
+    vague = moment.at is None or moment.precision_s > TOGETHER_S
+    if event.what == "cancelled" and vague and (stamp := slurm_time(event.text)) is not None:
+        return dataclasses.replace(event, at=stamp.seconds, precision_s=1.0)
     if moment.at is None or clock.basis not in ("unix", "day"):
         return event
     return dataclasses.replace(event, at=moment.at, precision_s=moment.precision_s)
