@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.diagnose.by_logs import against_logs, weighed_with_logs
+from harness.diagnose.by_logs import against_logs, symptoms, weighed_with_logs
 from harness.diagnose.decide import decide
 from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.gathered import Gathered, gather
@@ -125,7 +125,7 @@ def _diagnosis(finding: Finding, gathered: Gathered, revised: tuple[Revision, ..
         ranks=_census(gathered),
         job=job_of(gathered),
         evidence=finding.evidence,
-        ruled_out=finding.ruled_out,
+        ruled_out=(*finding.ruled_out, *symptoms(gathered)),
         chain=finding.chain,
         timeline=_timeline(gathered),
         next_steps=_next_steps(finding, gathered),

@@ -7,12 +7,13 @@ left it out, dumps know better than logs. Where they contradict each other, that
 import dataclasses
 
 from harness.diagnose.gathered import Gathered
-from harness.diagnose.logs.wording import cite
+from harness.diagnose.logs.wording import cite, short
 from harness.model.diagnosis import Citation, Revision, RuledOut
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 from harness.model.ranks import format_ranks
 
+MAX_SYMPTOMS = 4
 WHO_WENT_FIRST = frozenset(
     (
         Kind.HARDWARE_FAULT,
@@ -42,6 +43,18 @@ def death_by_logs(gathered: Gathered) -> Finding | None:
     if finding.suspects and _dumps_convict(gathered):
         return None
     return finding
+
+
+def symptoms(gathered: Gathered) -> tuple[RuledOut, ...]:
+    """Deaths and errors that only follow from others, said as such: one of each reason."""
+    found: dict[str, RuledOut] = {}
+    for event in gathered.text.symptoms:
+        reason = (event.symptom_of or "").split(" at ")[0].split(": ")[0]
+        kind = Kind.SOFTWARE_ERROR if event.what == "exception" else Kind.RANK_EXITED
+        whose = f"rank {event.rank}: " if event.rank is not None else ""
+        said = f"{whose}{short(event.text)} ({event.place}) is a symptom: {event.symptom_of}"
+        found.setdefault(reason, RuledOut(kind, said))
+    return tuple(found.values())[:MAX_SYMPTOMS]
 
 
 def hang_by_logs(gathered: Gathered) -> Finding | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from harness.diagnose.logs.effects import effects
 from harness.diagnose.logs.failures import Failure
 from harness.diagnose.logs.story import Story
 from harness.diagnose.logs.wording import cite, say_failure, what_it_says
@@ -95,7 +96,7 @@ def _tied(candidates: Sequence[Failure], story: Story) -> Finding:
         victims=story.others(suspects),
         where=Where(how=best.how, site=best.site, signal=best.signal, hosts=_hosts(candidates)),
         evidence=tuple(c for f in candidates[:4] for c in _cited(f)[:2]),
-        chain=tuple(say_failure(f) for f in candidates[:3]),
+        chain=(*(say_failure(f) for f in candidates[:3]), *effects(story)),
     )
 
 
@@ -124,7 +125,7 @@ def _convicted(failure: Failure, failures: Sequence[Failure], story: Story) -> F
         victims=story.others(ranks),
         where=Where(how=failure.how, site=failure.site, signal=failure.signal, hosts=failure.hosts),
         evidence=_cited(failure)[:MAX_CITED],
-        chain=(say_failure(failure),),
+        chain=(say_failure(failure), *effects(story)),
         ruled_out=ruled_out,
     )
 

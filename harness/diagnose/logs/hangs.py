@@ -4,11 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from harness.diagnose.logs.event import Event
+from harness.diagnose.logs.effects import hang_chain
 from harness.diagnose.logs.leads import lead_of
 from harness.diagnose.logs.story import Story
-from harness.diagnose.logs.waits import UNNAMED, Standing, Wait, by_seq, group_size, is_even
+from harness.diagnose.logs.waits import UNNAMED, Standing, Wait, by_seq, common_op, group_size, is_even
 from harness.diagnose.logs.wording import cite, who
-from harness.model.diagnosis import CallSignature, Citation, RuledOut, Where
+from harness.model.diagnosis import CallSignature, RuledOut, Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 
@@ -56,7 +57,7 @@ def _idle(rank: int, key: str, stuck: int, peers: Sequence[Wait], story: Story) 
     standing = next(s for s in story.waits.standing(rank) if s.key == key)
     group = peers[0].group
     label = group.label if group else "the group"
-    op = _common_op(peers)
+    op = common_op(peers)
     lead = lead_of(rank, peers, story)
     sure = standing.event.strong and (len(peers) >= AGREEING or story.census.size <= AGREEING)
     doing = f"; around then it logged: {lead.says}" if lead else ""
@@ -78,7 +79,7 @@ def _idle(rank: int, key: str, stuck: int, peers: Sequence[Wait], story: Story) 
             *((cite(lead.event),) if lead else ()),
             *(cite(w.event) for w in peers[:2]),
         ),
-        chain=_hang_chain(f"rank {rank} stays in host code", peers, story),
+        chain=hang_chain(f"rank {rank} stays in host code", peers, story),
         ruled_out=(
             RuledOut(
                 Kind.FABRIC_STALLED, f"rank {rank} never entered the collective: {standing.event.place}"
@@ -99,7 +100,7 @@ def _several_idle(ranks: list[int], stuck: int, peers: Sequence[Wait], story: St
         victims=story.others(ranks),
         where=_where(peers, stuck),
         evidence=tuple(cite(e) for e in (*events, *(w.event for w in peers[:1]))),
-        chain=_hang_chain(f"{who(ranks)} stay in host code", peers, story),
+        chain=hang_chain(f"{who(ranks)} stay in host code", peers, story),
     )
 
 
@@ -165,7 +166,7 @@ def _unequal(odd: list[Wait], agreeing: list[Wait], usual: int, sure: bool, stor
         victims=story.others(ranks),
         where=_where(agreeing, usual),
         evidence=(cite(one.event), *(cite(w.event) for w in agreeing[:2])),
-        chain=_hang_chain(f"{who(ranks)} {says}", agreeing, story),
+        chain=hang_chain(f"{who(ranks)} {says}", agreeing, story),
     )
 
 
@@ -197,7 +198,7 @@ def _alone(one: Wait, agreeing: Sequence[Wait], completed: Standing, sure: bool,
         victims=story.others((one.rank,)),
         where=_where([one], one.seq),
         evidence=(cite(one.event), cite(completed.event), *((cite(ahead.event),) if ahead else ())),
-        chain=_hang_chain(summary, agreeing, story),
+        chain=hang_chain(summary, agreeing, story),
     )
 
 
@@ -280,7 +281,7 @@ def _odd_call(
             found={w.rank: _signature(w) for w in odd},
         ),
         evidence=(cite(one.event), *(cite(w.event) for w in agreeing[:2])),
-        chain=_hang_chain(summary, waits, story),
+        chain=hang_chain(summary, waits, story),
     )
 
 
@@ -328,7 +329,7 @@ def stuck_fabric(story: Story) -> Finding | None:
             victims=tuple(w.rank for w in waits),
             where=_where(waits, seq),
             evidence=tuple(cite(w.event) for w in waits[:3]),
-            chain=_hang_chain("the fabric, or one card, stands still", waits, story),
+            chain=hang_chain("the fabric, or one card, stands still", waits, story),
             ruled_out=(
                 RuledOut(Kind.RANK_STALLED, f"each of the {size} ranks has a timeout of its own there"),
             ),
@@ -447,14 +448,9 @@ def _anything_done(story: Story) -> bool:
     return any((s.completed or 0) > 0 for s in story.waits.standings.values()) or bool(story.of("step"))
 
 
-def _common_op(waits: Sequence[Wait]) -> str:
-    ops = Counter(w.op for w in waits if w.op)
-    return ops.most_common(1)[0][0] or "a collective" if ops else "a collective"
-
-
 def _where(waits: Sequence[Wait], seq: int | None, site: str | None = None) -> Where:
     group = next((w.group for w in waits if w.group), None)
-    op = _common_op(waits)
+    op = common_op(waits)
     return Where(
         group=group.label if group else None,
         seq=seq,
@@ -462,31 +458,3 @@ def _where(waits: Sequence[Wait], seq: int | None, site: str | None = None) -> W
         op=op.lower() if op != "a collective" else None,
         site=site,
     )
-
-
-def _hang_chain(cause: str, waits: Sequence[Wait], story: Story) -> tuple[str, ...]:
-    """From the cause to the end of the job, as far as lines show it."""
-    links = [cause]
-    if waits:
-        limit = next((w.limit_ms for w in waits if w.limit_ms), None)
-        after = f" and time out after {limit / 1000:.0f} s" if limit else " and time out"
-        links.append(
-            f"-> {who([w.rank for w in waits])} wait in {_common_op(waits)} seq {waits[0].seq}{after}"
-        )
-    if story.of("taking_down", "watchdog_ended"):
-        links.append("-> watchdogs take their processes down")
-    if story.of("closing", "block_exit", "exit", "cancelled", "task_end"):
-        links.append("-> the launcher stops the rest")
-    return tuple(links)
-
-
-__all__ = [
-    "Citation",
-    "alone_waiting",
-    "heartbeat",
-    "idle_rank",
-    "init_stuck",
-    "stuck_fabric",
-    "unequal_calls",
-    "unequal_numbers",
-]

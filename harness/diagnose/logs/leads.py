@@ -124,6 +124,18 @@ def _before_wait(event: Event, waits: Sequence[Wait], story: Story) -> float | N
     return None
 
 
+def _last_words(ranks: Sequence[int], waits: Sequence[Wait], story: Story) -> list[Event]:
+    """What suspects logged around the start of the wait, or last."""
+    found: list[Event] = []
+    for rank in ranks[:3]:
+        lead = lead_of(rank, waits, story)
+        own = [e for e in story.of_rank(rank) if e.what not in ("communicator", "nccl_warn")]
+        event = lead.event if lead else own[-1] if own else None
+        if event is not None:
+            found.append(event)
+    return found
+
+
 def missing_voices(story: Story) -> Finding | None:
     """Ranks that never report a timeout where all others do are suspects (rule 16)."""
     waiting = story.waits.waiting
@@ -164,6 +176,12 @@ def missing_voices(story: Story) -> Finding | None:
             stuck_seq=waits[0].seq,
             op=waits[0].op.lower() if waits[0].op else None,
         ),
-        evidence=tuple(cite(w.event) for w in waits[:2]),
+        evidence=(
+            *(
+                cite(event, says=f"the last of rank {event.rank}")
+                for event in _last_words(heard, waits, story)
+            ),
+            *(cite(w.event) for w in waits[:2]),
+        ),
         chain=(f"{who(quiet)}: unknown", f"-> {who([w.rank for w in waits])} time out"),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.diagnose.logs.aistore.assess import assess
+from harness.diagnose.logs.aistore.chain import loader_link
 from harness.diagnose.logs.aistore.model import StorageReport
 from harness.diagnose.logs.aistore.read import read_daemons
 from harness.diagnose.logs.census import take_census
@@ -144,7 +145,9 @@ def _storage(texts: Texts, story: Story) -> StorageReport | None:
     ]
     trouble = [e.at for e in story.of(*STORAGE_LINES, "storage") if e.at is not None]
     window = (min(trouble) - 600.0, max(trouble) + 60.0) if trouble else None
-    return assess(read_daemons(texts.daemons), window, max(death, default=None))
+    links = [loader_link(e.text, e.file, e.line, e.at) for e in story.of("ais_loader", "exception")]
+    workers = tuple(link for link in links if link is not None)
+    return assess(read_daemons(texts.daemons), window, max(death, default=None), workers[:2])
 
 
 def _missing(story: Story) -> tuple[str, ...]:

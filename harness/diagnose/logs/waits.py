@@ -228,3 +228,9 @@ def by_seq(waits: Iterable[Wait]) -> dict[int, list[Wait]]:
         if wait.seq is not None:
             found[wait.seq].append(wait)
     return dict(found)
+
+
+def common_op(waits: Iterable[Wait]) -> str:
+    """The operation that most wait in."""
+    ops = Counter(w.op for w in waits if w.op)
+    return ops.most_common(1)[0][0] or "a collective" if ops else "a collective"
