@@ -5,6 +5,7 @@ left it out, dumps know better than logs. Where they contradict each other, that
 """
 
 import dataclasses
+import re
 
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.logs.wording import cite, short
@@ -113,7 +114,11 @@ def nothing_in_logs(gathered: Gathered) -> Finding | None:
 def _loudest(gathered: Gathered) -> tuple[Citation, ...]:
     story = gathered.text.story
     events = [e for e in story.events if e.tier in (1, 2)] if story else []
-    return tuple(cite(e) for e in events[:4])
+    once = {_DIGITS.sub("#", e.text[:80]): e for e in reversed(events)}
+    return tuple(cite(e) for e in sorted(once.values(), key=lambda e: (e.tier, e.file, e.line))[:4])
+
+
+_DIGITS = re.compile(r"\d+")
 
 
 def weighed_with_logs(finding: Finding, gathered: Gathered) -> tuple[Finding, tuple[Revision, ...]]:

@@ -5,9 +5,11 @@ from collections.abc import Iterable
 
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.logs.aistore.fetch import fetch_commands
+from harness.diagnose.logs.aistore.pitfalls import Pitfall, pitfalls_in
 from harness.diagnose.logs.causes import look_next, recommend
 from harness.diagnose.logs.heads import JobHead
 from harness.diagnose.logs.heads_facts import Fact
+from harness.diagnose.logs.room import STORAGE_LINES
 from harness.model.diagnosis import Citation, Job, Location, Recommendation
 from harness.model.finding import Finding
 from harness.model.kinds import Kind
@@ -160,9 +162,24 @@ def next_by_logs(finding: Finding, gathered: Gathered) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*commands, *fetch, *more)))
 
 
+def known_traps(finding: Finding, gathered: Gathered) -> tuple[Pitfall, ...]:
+    """Known traps of data loaders whose words stand in the logs, where the finding is about data."""
+    story = gathered.text.story
+    about_data = finding.kind in _OF_DATA or finding.where.site in ("dataloader", "io")
+    if story is None or not about_data:
+        return ()
+    said = [e for e in story.events if e.what in (*STORAGE_LINES, "exception", "ais_loader", "storage")]
+    found = {trap.name: trap for e in said for trap in pitfalls_in(" ".join((e.text, *e.words.values())))}
+    return tuple(found.values())
+
+
+_OF_DATA = frozenset((Kind.STORAGE_FAILURE, Kind.DATA_CORRUPT, Kind.DATA_STARVED))
+
+
 def recommended_by_logs(finding: Finding, gathered: Gathered) -> tuple[Recommendation, ...]:
     """What to change, by side."""
     text = gathered.text
-    own = recommend(finding.kind, finding.where, text.head.framework.value)
+    traps = tuple(t.recommendation for t in known_traps(finding, gathered) if t.role != "noise")
+    own = (*traps, *recommend(finding.kind, finding.where, text.head.framework.value))
     storage = text.storage.recommendations if text.storage and text.storage.side != "calm" else ()
     return tuple(dict.fromkeys((*storage, *own)))

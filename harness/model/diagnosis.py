@@ -79,7 +79,8 @@ class Where:
 class RankState:
     """What one set of like ranks looked like in one group when the evidence was taken.
 
-    `timed_out`: the number in which their own watchdogs gave up; `last_step`: the last one that they report.
+    `timed_out`: the number in which their own watchdogs gave up; `last_step`: the last one that they report,
+    which took `step_time_s`.
     """
 
     ranks: str
@@ -91,6 +92,7 @@ class RankState:
     watchdog: str = "none"
     timed_out: int | None = None
     last_step: int | None = None
+    step_time_s: float | None = None
 
 
 @dataclass(frozen=True)

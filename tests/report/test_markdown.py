@@ -18,6 +18,7 @@ from harness.model.diagnosis import (
     Recommendation,
     Revision,
     RuledOut,
+    TierCount,
     TimelineEntry,
     Where,
 )
@@ -149,6 +150,8 @@ def full(word: str = "text") -> Diagnosis:
         key_files=(f"{word}.err", f"{word}/other"),
         revised=(Revision(word, word, word),),
         missing_evidence=(word,),
+        tiers=(TierCount(1, word, 3, word, 1, word, symptom=True),),
+        clocks=(word,),
     )
 
 
@@ -304,7 +307,10 @@ def test_the_accused_lead_the_table_of_ranks() -> None:
     text = diagnosis_markdown(answer)
 
     table = rows(text)
-    assert table[0] == ["ranks", "group", "enqueued", "completed", "alive", "exit", "watchdog"]
+    assert table[0] == [
+        *("ranks", "group", "enqueued", "completed", "alive", "exit", "watchdog"),
+        *("timed out in", "last step"),
+    ]
     assert table[1][:4] == ["20-29", "dp", "3", "3"]
     assert table[2][0] == "30"
     assert len(table) == MAX_STATES + 1
@@ -380,7 +386,7 @@ def test_no_line_of_evidence_breaks_out(word: str) -> None:
     types = {token.type for token in flat(tokens)}
     assert not types & {"link_open", "image", "html_inline", "html_block", "hr", "code_block"}
     assert len(headings(text)) == 5
-    assert [len(row) for row in rows(text)] == [4, 4, 7, 7, 7]
+    assert [len(row) for row in rows(text)] == [4, 4, 9, 9, 9, 6, 6]
     assert [t.type for t in tokens].count("fence") == 1
     assert {t.level for t in tokens if t.type.endswith("list_open")} == {0}
     text.encode()

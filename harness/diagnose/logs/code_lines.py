@@ -129,10 +129,10 @@ CLASSES = (
     LineClass("terminate", LOOP, r"terminate called"),
     LineClass("crash", LOOP, r"Segmentation fault|SIGSEGV|Bus error \(core|Illegal instruction \(core|SIGILL"),
     LineClass("ais_loader", LOOP, r"AISBatchLoaderError", loader),
-    LineClass("retry", DATA, r"retry(ing)? \(?[0-9]+ ?/ ?[0-9]+|retr(y|ies|ying).{0,80}attempt [0-9]+ ?(/|of) ?[0-9]+|attempt [0-9]+ ?(/|of) ?[0-9]+.{0,80}(retry|fail)", retry, ignore_case=True),
+    LineClass("retry", DATA, r"retry(ing)? \(?[0-9]+ ?/ ?[0-9]|attempt [0-9]+ ?(/|of) ?[0-9]", retry, ignore_case=True),
     LineClass("connection", DATA, r"connection (reset|broken|refused|aborted)|broken pipe|timed out|deadline exceeded|max retries exceeded|read timeout", ignore_case=True),
     LineClass("storage", DATA, "|".join(_STORAGE_WORDS), storage, ignore_case=True),
     LineClass("step", CONTEXT, r"iteration +[0-9]+ ?/|step: *[0-9]+ +loss|step=[0-9]+, skipped=|Epoch [0-9]+: |step[ :=#]{1,3}[0-9]", step),
-    LineClass("activity", CONTEXT, "|".join(pattern.pattern for _, _, pattern in _BEGIN_END), activity),
+    LineClass("activity", CONTEXT, r"[Cc]heckpoint|[Ee]valuat(ion|ing)\b|[Ff]inished (evaluation|evaluating|validation|preprocessing|tokenizing|building)|validation (loss|done|complete|finished)|[Rr]unning (the )?(eval|validation)|([Ss]tart|[Bb]egin)(ing|ed|ning)? (the )?(eval|validation)|eval (loss|results)|[Pp]reprocess|[Tt]okeniz|[Bb]uilding |[Ss]huffling |[Cc]onverting dataset|[Dd]ownloading|[Ss]aving (model|weights|state)|dataset|[Ii]ndexing", activity),
     LineClass("completed", CONTEXT, r"[Tt]raining (is )?(complete|finished|done)|inished training|Trainer\.fit. stopped|exiting program at|after training is done|[Tt]raining run|steps (done|completed)", completed),
 )  # fmt: skip

@@ -294,7 +294,7 @@ class LogReader:
     ) -> None:
         what = parsed.what or line_class.what
         if what == "block_field":
-            self._block_field(parsed, speaker)
+            self._block_field(parsed, spoken, speaker)
             return
         if what == "block_index":
             self._block_index(parsed.numbers["index"], speaker)
@@ -486,7 +486,7 @@ class LogReader:
             for words in block.words:
                 words["damaged"] = "yes"
 
-    def _block_field(self, parsed: Parsed, speaker: Speaker) -> None:
+    def _block_field(self, parsed: Parsed, spoken: Spoken, speaker: Speaker) -> None:
         """A field of torchrun's block; with the exit code a failure is complete."""
         block = self._blocks.setdefault(speaker, _Block())
         name, value = parsed.words["field"], parsed.words["value"]
@@ -510,7 +510,6 @@ class LogReader:
             failed = Speaker(
                 block.rank, RankFrom.BLOCK, block.local_rank, None, block.host, parsed.numbers["pid"]
             )
-            spoken = Spoken(f"rank {block.rank} ended: exit code {parsed.numbers['code']}", 0)
             self._emit(
                 "block_exit", 1, self._number, spoken, failed, Parsed(numbers=parsed.numbers, words=words)
             )

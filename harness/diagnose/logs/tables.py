@@ -13,10 +13,13 @@ def rank_states(story: Story) -> tuple[RankState, ...]:
     """Like ranks together, the fewest first: they are the outliers."""
     waits = story.waits
     exits = _exits(story)
-    steps: dict[int, int] = {}
+    steps: dict[int, tuple[int, float | None]] = {}
     for event in story.of("step"):
         if event.rank is not None:
-            steps[event.rank] = max(steps.get(event.rank, -1), event.numbers["step"])
+            took = event.numbers["step_ms"] / 1e3 if "step_ms" in event.numbers else None
+            steps[event.rank] = max(
+                steps.get(event.rank, (-1, None)), (event.numbers["step"], took), key=_step_of
+            )
     alike: dict[tuple[object, ...], list[int]] = {}
     spoken = {*story.census.heard, *exits, *(r for r, _ in waits.waits), *(r for r, _ in waits.standings)}
     for rank in sorted(spoken):
@@ -35,7 +38,7 @@ def rank_states(story: Story) -> tuple[RankState, ...]:
                 exits.get(rank),
                 watchdog,
                 wait.seq if wait else None,
-                steps.get(rank),
+                *steps.get(rank, (None, None)),
             )
             alike.setdefault(row, []).append(rank)
     rows = sorted(alike.items(), key=lambda item: (len(item[1]), item[1]))
@@ -43,7 +46,7 @@ def rank_states(story: Story) -> tuple[RankState, ...]:
 
 
 def _state(ranks: str, row: tuple[object, ...]) -> RankState:
-    group, enqueued, completed, alive, ended, watchdog, timed_out, step = row
+    group, enqueued, completed, alive, ended, watchdog, timed_out, step, took = row
     return RankState(
         ranks,
         group if isinstance(group, str) else None,
@@ -54,7 +57,12 @@ def _state(ranks: str, row: tuple[object, ...]) -> RankState:
         str(watchdog),
         _int(timed_out),
         _int(step),
+        took if isinstance(took, float) else None,
     )
+
+
+def _step_of(pair: tuple[int, float | None]) -> int:
+    return pair[0]
 
 
 def _int(value: object) -> int | None:

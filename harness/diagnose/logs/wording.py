@@ -16,6 +16,8 @@ MAX_SAID = 160
 def cite(event: Event, rank: int | None = None, says: str | None = None) -> Citation:
     """A log line as evidence: what it says, or what it shows and then its words."""
     source = "kernel" if event.what in ("xid", "kernel_oom") else "log"
+    if says is None and event.what == "block_exit" and event.rank is not None:
+        says = f"rank {event.rank} in the launcher's block"
     words = short(event.text) if says is None else f"{says}: {short(event.text)}"
     return Citation(source, words, event.file, event.line, rank=rank if event.rank is None else event.rank)
 
@@ -73,7 +75,9 @@ def what_it_says(failure: "Failure") -> str:
     if failure.kind is Kind.DATA_CORRUPT:
         return f"read damaged data: {said}"
     if failure.how == "exception":
-        return f"raised {said}"
+        site = event.words.get("site")
+        return f"raised {said}" + (f" in {site}" if site else "")
     if failure.signal:
         return f"was ended by {failure.signal}: {said}"
-    return f"ended: {said}"
+    code = event.numbers.get("code")
+    return f"ended with exit code {code}" if code is not None else f"ended: {said}"
