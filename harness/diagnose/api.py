@@ -164,7 +164,7 @@ def _census(gathered: Gathered) -> RankCensus:
         expected=gathered.world_size or None,
         with_evidence=format_ranks(seen),
         missing=format_ranks(everybody - seen),
-        states=(*_states(gathered), *gathered.text.states),
+        states=_states(gathered) or gathered.text.states,
     )
 
 

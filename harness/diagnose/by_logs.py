@@ -14,6 +14,12 @@ from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 from harness.model.ranks import format_ranks
 
+LAUNCHERS_DO_NOT_KNOW = frozenset(
+    (Kind.HARDWARE_FAULT, Kind.NODE_LOST, Kind.DEVICE_OOM, Kind.DEVICE_ASSERT, Kind.STORAGE_FAILURE)
+)
+"""Causes of which exit codes and the last words of ranks say nothing, where a launcher's record is at hand."""
+
+LOUD_FACTOR, LOUD_BYTES = 10, 1 << 20
 MAX_SYMPTOMS = 4
 WHO_WENT_FIRST = frozenset(
     (
@@ -41,6 +47,8 @@ def death_by_logs(gathered: Gathered) -> Finding | None:
     finding = gathered.text.finding
     if finding is None or finding.kind not in WHO_WENT_FIRST:
         return None
+    if gathered.exits is not None and finding.kind not in LAUNCHERS_DO_NOT_KNOW:
+        return None
     if finding.suspects and _dumps_convict(gathered):
         return None
     return finding
@@ -61,7 +69,10 @@ def symptoms(gathered: Gathered) -> tuple[RuledOut, ...]:
 def hang_by_logs(gathered: Gathered) -> Finding | None:
     """Who is behind, as watchdogs and reports in the logs say."""
     finding = gathered.text.finding
-    return finding if finding is None or finding.kind is not Kind.HEALTHY else None
+    if finding is None or finding.kind is Kind.HEALTHY:
+        return None
+    # How ranks ended, a launcher's record says better.
+    return None if gathered.exits is not None and finding.kind in WHO_WENT_FIRST else finding
 
 
 def healthy_by_logs(gathered: Gathered) -> Finding | None:
@@ -71,14 +82,34 @@ def healthy_by_logs(gathered: Gathered) -> Finding | None:
         return None
     story = gathered.text.story
     timed = any(e.at is not None and e.precision_s <= 1.0 for e in story.of("step")) if story else False
-    if gathered.foreign.columns or timed:
+    loud = _loud(gathered)
+    if (gathered.foreign.columns or timed) and not loud:
         return finding
+    but = (
+        f"{loud} wrote far more than the others"
+        if loud
+        else "how fast and how right it was, these logs do not say"
+    )
     return dataclasses.replace(
         finding,
         kind=Kind.INCONCLUSIVE,
         confidence=Confidence.POSSIBLE,
-        summary=f"{finding.summary}; how fast and how right it was, these logs do not say",
+        summary=f"{finding.summary}; {but}",
     )
+
+
+def _loud(gathered: Gathered) -> str:
+    """A rank whose files are far larger than its sisters'."""
+    story = gathered.text.story
+    sizes: dict[int, int] = {}
+    for log in story.files.values() if story else ():
+        rank = log.file.rank if log.file.rank is not None else log.file.local_rank
+        if rank is not None:
+            sizes[rank] = sizes.get(rank, 0) + log.file.size_bytes
+    if not sizes or len(sizes) > 1 and sorted(sizes.values())[-2] * LOUD_FACTOR > max(sizes.values()):
+        return ""
+    rank, size = max(sizes.items(), key=lambda item: item[1])
+    return f"rank {rank}" if size > LOUD_BYTES else ""
 
 
 def nothing_in_logs(gathered: Gathered) -> Finding | None:
@@ -145,8 +176,10 @@ def weighed_with_logs(finding: Finding, gathered: Gathered) -> tuple[Finding, tu
         return convicted, (
             Revision(was, f"rank {format_ranks(said.culprits)}", f"the logs tell them apart: {said.summary}"),
         )
-    if theirs & mine or not (theirs or said.suspects):
-        return dataclasses.replace(finding, evidence=(*finding.evidence, *said.evidence[:2])), ()
+    if theirs & mine:
+        known = {(c.file, c.line) for c in finding.evidence}
+        more = tuple(c for c in said.evidence[:2] if (c.file, c.line) not in known)
+        return dataclasses.replace(finding, evidence=(*finding.evidence, *more)), ()
     if theirs and mine:
         against = f"against this: the logs name rank {format_ranks(said.culprits)}: {said.summary}"
         lowered = Confidence.LIKELY if finding.confidence is Confidence.CERTAIN else Confidence.POSSIBLE

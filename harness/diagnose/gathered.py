@@ -110,9 +110,8 @@ def gather(
         nodes = [_read_bundle(path, name) for path, name in zip(bundles, names, strict=True)]
         whole = nodes[0] if len(paths) == 1 else merge_nodes(nodes)
         flown = _with_flight(whole, _loose_dumps(loose), world_size, on_progress)
-        if loose:
-            text = analyse_logs(loose, flown.world_size or world_size)
-            flown = dataclasses.replace(flown, text=text, complaints=(*flown.complaints, *text.complaints))
+        text = analyse_logs([*_texts_of(bundles), *loose], flown.world_size or world_size)
+        flown = dataclasses.replace(flown, text=text, complaints=(*flown.complaints, *text.complaints))
         return _with_signals(flown, limits)
     sources, complaints = find_dumps(paths)
     text = analyse_logs(paths, world_size, on_progress)
@@ -143,6 +142,13 @@ def gather(
         text=text,
     )
     return _with_signals(gathered, limits)
+
+
+def _texts_of(bundles: Sequence[Path]) -> list[Path]:
+    """The logs inside bundles: of ranks, of the launcher, of the kernel."""
+    layouts = [BundleReader.at(root).layout for root in bundles]
+    places = [place for at in layouts for place in (at.logs, at.launcher_log, at.kernel_log)]
+    return [place for place in places if place.exists()]
 
 
 def _of_dumps(flight: FlightResult, progress: Mapping[int, Progress], text: LogsResult) -> tuple[str, ...]:

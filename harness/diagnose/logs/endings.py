@@ -119,8 +119,11 @@ def completed_first(story: Story, found: Found) -> Finding | None:
     troubles = [*(f.first for f in found.failures), *story.of(*TROUBLE, *STOPS)]
     if not troubles:
         return None
-    if any(story.before(end, trouble) is not True for trouble in troubles):
-        return None
+    for trouble in troubles:
+        before = story.before(end, trouble)
+        # Who was stopped does not say afterwards that it has completed.
+        if before is False or (before is None and trouble.what not in STOPS):
+            return None
     return Finding(
         source="log",
         kind=Kind.TEARDOWN_HANG,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from harness.diagnose.logs.event import Event
 from harness.diagnose.logs.story import Story
+from harness.diagnose.logs.symptoms import is_communication
 from harness.diagnose.logs.waits import Wait
 from harness.diagnose.logs.wording import cite, short, who
 from harness.model.diagnosis import Where
@@ -15,6 +16,7 @@ AROUND_S = 5.0
 """A line so close to the start of the wait is about it (DIAGNOSIS, logs, rule 15)."""
 
 BEGINNINGS = ("checkpoint_begin", "evaluation_begin", "preprocessing_begin")
+LOST = ("nccl_error", "peer_closed", "gloo_wait", "store_lost", "barrier_lost")
 DATA_LINES = ("retry", "connection", "storage", "ais_loader")
 
 
@@ -184,4 +186,33 @@ def missing_voices(story: Story) -> Finding | None:
             *(cite(w.event) for w in waits[:2]),
         ),
         chain=(f"{who(quiet)}: unknown", f"-> {who([w.rank for w in waits])} time out"),
+    )
+
+
+def no_last_words(story: Story) -> Finding | None:
+    """All but a few ranks say that they lost others: those without a word may have gone first (rule 16)."""
+    lost: dict[int, Event] = {}
+    for event in story.of("exception", *LOST):
+        if event.rank is not None and event.strong and (event.what != "exception" or is_communication(event)):
+            lost.setdefault(event.rank, event)
+    quiet = story.others(lost)
+    if len(lost) < 2 or not quiet or 4 * len(quiet) > story.census.size:
+        return None
+    first = next(iter(lost.values()))
+    summary = (
+        f"{who(sorted(lost))} lost the connection to others; {who(quiet)} left no such word: "
+        f"{'it' if len(quiet) == 1 else 'they'} may have gone first"
+    )
+    return Finding(
+        source="log",
+        kind=Kind.INCONCLUSIVE,
+        confidence=Confidence.POSSIBLE,
+        summary=summary,
+        suspects=quiet,
+        victims=tuple(sorted(lost)),
+        evidence=(
+            *(cite(event, says=f"the last of rank {event.rank}") for event in _last_words(quiet, (), story)),
+            *(cite(event) for event in (first, *list(lost.values())[1:2])),
+        ),
+        chain=(f"{who(quiet)}: unknown", f"-> {who(sorted(lost))} lose the connection"),
     )

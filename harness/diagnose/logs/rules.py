@@ -20,7 +20,7 @@ from harness.diagnose.logs.hangs import (
     unequal_calls,
     unequal_numbers,
 )
-from harness.diagnose.logs.leads import going_on, missing_voices
+from harness.diagnose.logs.leads import going_on, missing_voices, no_last_words
 from harness.diagnose.logs.reports import compared_by_torch, desync_report, monitored_barrier
 from harness.diagnose.logs.story import Story
 from harness.model.finding import Finding
@@ -58,6 +58,7 @@ def decide_by_logs(story: Story) -> Decided:
             init_stuck,
             going_on,
             missing_voices,
+            no_last_words,
         )
         finding = next((f for rule in hangs if (f := rule(story)) is not None), None)
     return Decided(restart_loop(story, finding) or finding, found)
