@@ -36,6 +36,23 @@ def test_what_was_broken_is_still_found(name: str, tmp_path: Path) -> None:
     assert answer == ANSWERS[name], found
 
 
+@pytest.mark.parametrize("name", ANSWERS)
+def test_logs_alone_accuse_nobody_else(name: str, tmp_path: Path) -> None:
+    """What ranks and launcher printed, without dumps, stacks and records: the right answer, or none."""
+    bundle, folder = unpacked(name, tmp_path), tmp_path / "printed"
+    folder.mkdir()
+    shutil.copytree(bundle / "logs", folder / "logs")
+    if (bundle / "launcher.log").exists():
+        shutil.copy(bundle / "launcher.log", folder)
+
+    found = diagnose(folder).diagnosis
+
+    assert found.kind.value in ("inconclusive", ANSWERS[name]["kind"]), found.summary
+    culprits = ANSWERS[name]["culprits"]
+    assert isinstance(culprits, list)
+    assert set(found.culprits) <= set(culprits), found.summary
+
+
 def _remove(name: str) -> Callable[[Path], None]:
     def remove(bundle: Path) -> None:
         path = bundle / name

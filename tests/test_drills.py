@@ -17,6 +17,8 @@ import pytest
 from harness.catalog.find import drill_files, find_drill
 from harness.diagnose.api import diagnose
 from harness.experiment import RunResult
+from harness.model.errors import PrerequisiteError
+from harness.model.kinds import Kind
 from harness.model.spec import DrillSpec
 from harness.observe.needs import why_not
 from tests.conftest import Drill
@@ -93,6 +95,24 @@ TRACES: dict[str, Callable[[RunResult], bool]] = {
 """What the fault itself left behind, apart from the harness's own record of it."""
 
 
+def assert_logs_alone_accuse_nobody_else(bundle: Path, folder: Path, spec: DrillSpec, run: RunResult) -> None:
+    """What ranks and launcher printed, without dumps, stacks and records: the right answer, or none."""
+    folder.mkdir()
+    for name in ("logs", "launcher.log"):
+        if (bundle / name).is_dir():
+            shutil.copytree(bundle / name, folder / name)
+        elif (bundle / name).exists():
+            shutil.copy(bundle / name, folder / name)
+    try:
+        found = diagnose(folder).diagnosis
+    except PrerequisiteError:
+        return
+    right = run.result.diagnosis
+    assert found.kind in (Kind.INCONCLUSIVE, right.kind), (spec.name, found)
+    assert set(found.culprits) <= set(right.culprits), found
+    assert not found.suspects or set(right.culprits or right.suspects) & set(found.suspects), found
+
+
 @pytest.mark.parametrize(("name", "mode"), MODES)
 def test_every_drill_and_mode_passes(drill: Drill, tmp_path: Path, name: str, mode: str) -> None:
     """The right kind and ranks, the fault on record, and the same answer from a copy without the answers."""
@@ -111,6 +131,7 @@ def test_every_drill_and_mode_passes(drill: Drill, tmp_path: Path, name: str, mo
     )
     again = diagnose(copy).diagnosis
     assert again == run.result.diagnosis
+    assert_logs_alone_accuse_nobody_else(copy, tmp_path / "logs", find_drill(name), run)
 
 
 @pytest.mark.parametrize("workload", ["ddp", "fsdp"])

@@ -69,7 +69,7 @@ def symptoms(gathered: Gathered) -> tuple[RuledOut, ...]:
 def hang_by_logs(gathered: Gathered) -> Finding | None:
     """Who is behind, as watchdogs and reports in the logs say."""
     finding = gathered.text.finding
-    if finding is None or finding.kind is Kind.HEALTHY:
+    if finding is None or finding.kind in (Kind.HEALTHY, Kind.INCONCLUSIVE):
         return None
     # How ranks ended, a launcher's record says better.
     return None if gathered.exits is not None and finding.kind in WHO_WENT_FIRST else finding
@@ -117,6 +117,8 @@ def nothing_in_logs(gathered: Gathered) -> Finding | None:
     text = gathered.text
     if not text.is_log or text.story is None or not gathered.only_records:
         return None
+    if text.finding is not None and text.finding.kind is Kind.INCONCLUSIVE:
+        return text.finding
     if gathered.progress and not text.speaks:
         return None
     story = text.story
