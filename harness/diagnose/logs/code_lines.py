@@ -125,7 +125,7 @@ def completed(message: str) -> Parsed | None:
 
 CLASSES = (
     LineClass("traceback", LOOP, r"Traceback \(most recent call last\)"),
-    LineClass("exception", LOOP, r"[A-Za-z](Error|Exception|Interrupt|Iteration|Timeout|Expired|NotFound)\b", exception),
+    LineClass("exception", LOOP, r"(Error|Exception|Interrupt|Iteration|Timeout|Expired|NotFound)\b", exception),
     LineClass("terminate", LOOP, r"terminate called"),
     LineClass("crash", LOOP, r"Segmentation fault|SIGSEGV|Bus error \(core|Illegal instruction \(core|SIGILL"),
     LineClass("ais_loader", LOOP, r"AISBatchLoaderError", loader),

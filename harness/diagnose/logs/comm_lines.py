@@ -61,7 +61,7 @@ def store_barrier(message: str) -> Parsed | None:
 CLASSES = (
     LineClass("detail", LOOP, r"Detected mismatch between collectives on ranks", mismatch),
     LineClass("gloo_abort", KILLER, r"op\.preamble\.length <= op\.nbytes", gloo_abort),
-    LineClass("gloo_wait", LOOP, r"Timed out waiting [0-9]+ ?ms for (send|recv)", gloo_wait),
+    LineClass("gloo_wait", LOOP, r"ms for send|ms for recv", gloo_wait),
     LineClass("monitored", LOOP, r"monitoredBarrier", monitored),
     LineClass(
         "init_timeout",

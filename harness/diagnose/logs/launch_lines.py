@@ -132,34 +132,39 @@ def block_index(message: str) -> Parsed | None:
 
 CLASSES = (
     LineClass("block_index", CONTEXT, r"\[[0-9]+\]:[ ]*$", block_index),
-    LineClass("exit_ok", CONTEXT, r"Process [0-9]+ exits successfully", ended_well),
-    LineClass("block_field", CONTEXT, r"(time|host|rank|exitcode|error_file|traceback) +: ", block_field),
-    LineClass("exit", KILLER, r"failed \(exitcode: -?[0-9]+\)", exit_of),
+    LineClass("exit_ok", CONTEXT, r" exits successfully", ended_well),
     LineClass(
-        "closing", CONTEXT, r"ending process [0-9]+ closing signal|losing process [0-9]+ via signal", closing
+        "block_field",
+        CONTEXT,
+        r"time      : |host      : |rank      : |exitcode  : |error_file: |traceback : ",
+        block_field,
     ),
-    LineClass("death_signal", KILLER, r"death signal|got signal: [0-9]", death_signal),
-    LineClass("block", CONTEXT, r"first observed failure|ChildFailedError|^ *Failures:"),
+    LineClass("exit", KILLER, r"failed \(exitcode: ", exit_of),
+    LineClass("closing", CONTEXT, r" closing signal SIG| via signal SIG", closing),
+    LineClass("death_signal", KILLER, r"death signal|got signal: ", death_signal),
+    LineClass("block", CONTEXT, r"first observed failure"),
     LineClass("cancelled", KILLER, r"CANCELLED", cancelled),
-    LineClass("slurm_oom", KILLER, r"oom[_-]kill event", slurm_oom),
-    LineClass("task_end", KILLER, r"error: [A-Za-z0-9._-]+: tasks? [0-9]", task_end),
+    LineClass("slurm_oom", KILLER, r"oom_kill event|oom-kill event", slurm_oom),
+    LineClass("task_end", KILLER, r": task [0-9]|: tasks [0-9]", task_end),
     LineClass(
         "preempted",
         KILLER,
-        r"this job is preempted|Caught signal SIGUSR|job (was|is being|has been) preempted",
+        r"this job is preempted|Caught signal SIGUSR|job was preempted|job is being preempted|job has been preempted",
         preempted,
     ),
-    LineClass("sigterm", KILLER, r"Received SIG(TERM|INT|HUP|USR1): ?[0-9]"),
+    LineClass(
+        "sigterm", KILLER, r"Received SIGTERM: |Received SIGINT: |Received SIGHUP: |Received SIGUSR1: "
+    ),
     LineClass(
         "restart",
         CONTEXT,
-        r"restart_count[=:] ?[0-9]|attempts left; will restart worker group|SLURM_RESTART_COUNT",
+        r"restart_count=|restart_count: |attempts left; will restart worker group|SLURM_RESTART_COUNT",
         restart,
     ),
     LineClass(
         "node_lost",
         KILLER,
-        r"marked dead|NODE[_ ]FAIL|[Nn]ode failure on |[Nn]ode [A-Za-z0-9._-]+ (failed|is down|not respond|has failed|became unre)",
+        r"marked dead|NODE[_ ]FAIL|ode failure on |ode [A-Za-z0-9._-]{1,64} (failed|is down|not respond|has failed|became unre)",
         node_lost,
     ),
     LineClass("connection_to_node", CONTEXT, r"Lost connection to node|No route to host"),

@@ -94,7 +94,7 @@ CLASSES = (
     LineClass("kernel_oom", KILLER, r"ut of memory[:,]? Kill|oom-kill:constraint", kernel_oom),
     LineClass("device_oom", KILLER, r"CUDA out of memory|OutOfMemoryError: (CUDA|HIP)", device_oom),
     LineClass("cuda_error", KILLER, r"CUDA (runtime )?error", cuda_error),
-    LineClass("device_assert", KILLER, r"Assertion .{0,200}failed|device-side assert", assertion),
+    LineClass("device_assert", KILLER, r"Assertion .|device-side assert", assertion),
     LineClass("loader_death", LOOP, r"DataLoader worker \(pid", loader_death),
     LineClass(
         "shared_memory", LOOP, r"insufficient shared memory|unable to (open|write to|allocate) shared memory"

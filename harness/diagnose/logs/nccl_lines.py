@@ -152,7 +152,12 @@ def desync(message: str) -> Parsed | None:
 
 CLASSES = (
     LineClass("watchdog_timeout", KILLER, r"aught collective operation timeout", work_timeout),
-    LineClass("progress", KILLER, r"ast enqueued (NCCL )?work|ast completed (NCCL )?work", progress),
+    LineClass(
+        "progress",
+        KILLER,
+        r"ast enqueued NCCL work|ast enqueued work|ast completed NCCL work|ast completed work",
+        progress,
+    ),
     LineClass(
         "dump_signal",
         CONTEXT,
@@ -173,13 +178,18 @@ CLASSES = (
         KILLER,
         r"taking the entire process down|Some NCCL operations have failed or timed out",
     ),
-    LineClass("nccl_error", KILLER, r"NCCL error|nccl[A-Z][a-z]+Error|async exception", nccl_error),
+    LineClass(
+        "nccl_error",
+        KILLER,
+        r"NCCL error|ncclRemoteError|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|async exception",
+        nccl_error,
+    ),
     LineClass("nccl_warn", CONTEXT, r"NCCL WARN"),
-    LineClass("communicator", CONTEXT, r"rank [0-9]+ nranks [0-9]", communicator),
+    LineClass("communicator", CONTEXT, r" nranks ", communicator),
     LineClass(
         "peer_closed",
         KILLER,
-        r"onnection closed by (remote )?(peer|localRank)|onnection reset by peer \[|Got completion from peer",
+        r"onnection closed by peer|onnection closed by remote peer|onnection closed by localRank|onnection reset by peer \[|Got completion from peer",
         peer_closed,
     ),
     LineClass(
@@ -188,15 +198,15 @@ CLASSES = (
         r"finished collective #|joined but didn't finish|Timeout at collective: ",
         desync,
     ),
-    LineClass("active", CONTEXT, r"active collectives: [0-9]", progress),
+    LineClass("active", CONTEXT, r"active collectives: ", progress),
     LineClass(
         "ras",
         CONTEXT,
-        r"ranks? (have|has) launched up to operation|ncclras",
+        r"launched up to operation|ncclras",
     ),
     LineClass(
         "pasted",
         CONTEXT,
-        r"Culprit rank|Not all ranks joining collective|missing ranks: \{|Collective [0-9]+ at entry|Collective sequence number: [0-9]+ has errors",
+        r"Culprit rank|Not all ranks joining collective|missing ranks: \{|Collective sequence number: ",
     ),
 )

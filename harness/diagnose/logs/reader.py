@@ -36,7 +36,7 @@ FOLLOWED_LINES = 12
 OWN_TIME_CHARS = 40
 """A time that stands so close to the beginning of a message is the line's own."""
 
-FIRST_LINES, SAMPLED_EACH, STAMPED_EACH = 5, 8, 64
+FIRST_LINES, SAMPLED_EACH, STAMPED_EACH = 5, 4, 16
 MAX_SAMPLE_CHARS = 200
 """Of lines that nothing is in, the first of a file are read whole, and of each eighth only who speaks."""
 

@@ -93,13 +93,29 @@ class Story:
         return self._by_time(one, other)
 
     def _by_time(self, one: Event, other: Event) -> bool | None:
-        a, b = _dated(one), _dated(other)
-        if a.at is None or b.at is None:
+        if one.at is None or other.at is None:
             return None
-        first = self.alignment.first((a, b))
-        if first.sole is None:
+        apart = self._apart(one.file, other.file)
+        if apart is None:
             return None
-        return first.sole is a
+        # How far the other's clock may run ahead, least and most; each time counts give or take its precision.
+        doubt = one.precision_s + other.precision_s
+        low, high = apart
+        if other.at - one.at > doubt + high:
+            return True
+        return False if one.at - other.at > doubt - low else None
+
+    def _apart(self, file: str, other: str) -> tuple[float, float] | None:
+        """Least and most by which one file's clock runs ahead of another's; None if they are not comparable."""
+        key = (file, other)
+        if key not in self._differences:
+            known = self.alignment.comparable(file, other)
+            self._differences[key] = self.alignment.difference(file, other) if known else None
+        return self._differences[key]
+
+    @cached_property
+    def _differences(self) -> dict[tuple[str, str], tuple[float, float] | None]:
+        return {}
 
     def seconds_between(self, one: Event, other: Event) -> float | None:
         """How many seconds after one event another came, about; None if their clocks cannot be compared."""
@@ -107,9 +123,10 @@ class Story:
             return None
         if one.file == other.file:
             return other.at - one.at
-        if not self.alignment.comparable(one.file, other.file):
+        apart = self._apart(one.file, other.file)
+        if apart is None:
             return None
-        low, high = self.alignment.difference(one.file, other.file)
+        low, high = apart
         return other.at - one.at - (low + high) / 2
 
     def common_time(self, event: Event) -> float | None:
