@@ -533,6 +533,34 @@ def half_joined() -> Files:
     return {f"rank{r}.log": text(trace(said, r)) for r in (0, 1)}
 
 
+def jobs_a_day_apart() -> Files:
+    """Two jobs of one folder hung a day apart: rank 2 of the first is not ahead of the second's ranks."""
+    first = [row for r in (0, 1, 2) for row in timeout(r, 700, 412)]
+    second = [row for r in (3, 0, 1) for row in timeout(r, 90_000, 9)]
+    return {"slurm-1.out": text(first), "slurm-2.out": text(second)}
+
+
+def jobs_of_two_folders() -> Files:
+    """The same with a file a rank, each job in its folder, and one file of the first is left."""
+    files: Files = {"job1/rank3.log": text(titan(range(1, 30), 0), timeout(3, 700, 411))}
+    for rank in (0, 1, 2):
+        files[f"job2/rank{rank}.log"] = text(titan(range(1, 30), 80_000), timeout(rank, 90_000, 412))
+    return files
+
+
+def xid_of_other_process() -> Files:
+    """XID 43 of a process that is none of the job's, on a shared machine; the job trains on."""
+    files = old_xid()
+    files.pop("dmesg-gpu-a1.txt")
+    files["dmesg"] = text(
+        [
+            f"{at(30, '%b %d %H:%M:%S')} gpu-a1 kernel: NVRM: Xid (PCI:0000:2b:00): 43, pid=77123, "
+            "name=python3, Ch 00000008"
+        ]
+    )
+    return files
+
+
 SOFT = ("software_error", "inconclusive")
 INCIDENTS = (
     Wild("label_is_node", label_is_node, SOFT),
@@ -569,6 +597,9 @@ INCIDENTS = (
         ("software_error", "hardware_fault", "inconclusive"),
         may_convict=(3,),
     ),
+    Wild("jobs_a_day_apart", jobs_a_day_apart, ("inconclusive", "fabric_stalled"), world=4),
+    Wild("jobs_of_two_folders", jobs_of_two_folders, ("inconclusive", "fabric_stalled"), world=4),
+    Wild("xid_of_other_process", xid_of_other_process, ("healthy", "inconclusive"), calm=True),
     Wild("kernel_kills_other", kernel_kills_other, ("healthy", "inconclusive"), calm=True),
     Wild("appended_runs", appended_runs, ("software_error",), culprits=(1,)),
     Wild("mesh_sisters", mesh_sisters, ("inconclusive", "fabric_stalled")),

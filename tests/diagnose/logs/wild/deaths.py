@@ -14,6 +14,32 @@ from tests.diagnose.logs.wild.lines import (
 )
 from tests.diagnose.logs.wild.model import Files, Wild
 
+
+def late_step_line() -> Files:
+    """Rank 3 raises; rank 0 still prints the step that it was at, without a prefix, one line below."""
+    rows = [*titan(range(1, 30), 0), *trace("KeyError: 'labels'", 3, file="/workspace/collate.py")]
+    rows += [*titan([30], 87), *closing(100, (500, 501, 502)), *failed(101, 1, 3, 503)]
+    return {"train.log": text(rows, block(101, (3, 3, 1, 503)))}
+
+
+def final_save_fails() -> Files:
+    """The training is complete, and then the final checkpoint is not written: not a mere shutdown."""
+    said = "OSError: [Errno 28] No space left on device: '/ckpt/final/__0_0.distcp'"
+    return {
+        "train.log": text(
+            titan(range(1, 30), 0),
+            f"[titan] {at(100)} - root - INFO - Training completed",
+            f"[rank0]: {at(101)} Saving the final checkpoint",
+            trace(
+                said,
+                0,
+                file="/opt/conda/lib/python3.11/site-packages/torch/distributed/checkpoint/filesystem.py",
+                function="_write_item",
+            ),
+        )
+    }
+
+
 ANY_DEATH = ("rank_exited", "inconclusive")
 
 
@@ -372,6 +398,8 @@ INCIDENTS = (
     Wild("deepspeed_last_local_rank", deepspeed_last_local_rank, ANY_DEATH, calm=False, may_convict=()),
     Wild("deepspeed_named_cause", deepspeed_named_cause, ("software_error", "data_corrupt"), culprits=(2,)),
     Wild("glued_bar", glued_bar, ("software_error",), culprits=(5,)),
+    Wild("late_step_line", late_step_line, ("software_error",), culprits=(3,)),
+    Wild("final_save_fails", final_save_fails, ("checkpoint_failed",), culprits=(0,), not_said=("usable",)),
     Wild("accelerate_oom", accelerate_oom, ("device_oom",), culprits=(1,)),
     Wild("segv_named", segv_named, ("rank_exited",), culprits=(2,)),
     Wild("all_died_alike", all_died_alike, ("software_error",), may_convict=tuple(range(8))),
