@@ -1,6 +1,6 @@
 """A verdict for a tired person: one sentence, the calls around the break, two stacks, timings."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from harness.diagnose.flight.describe import short_call
 from harness.diagnose.flight.room import FlightResult
 from harness.experiment import RunResult, Seconds
 from harness.model.breaktable import BreakTable
-from harness.model.diagnosis import Citation, Diagnosis
+from harness.model.diagnosis import Citation, Diagnosis, RankState
 from harness.model.kinds import GOES_ON, Kind
 from harness.model.ranks import format_ranks
 from harness.model.records import RankRecords
@@ -22,6 +22,7 @@ from harness.model.verdict import Outcome, Verdict
 
 WIDTH = 100
 MAX_FRAMES = 4
+MAX_STATES = 6
 MAX_ARRIVALS = 8
 MAX_CITED = 120
 
@@ -67,6 +68,12 @@ def show_diagnosis(console: Console, result: Result) -> None:
     """Print a diagnosis by itself."""
     _show_result(console, result)
     diagnosis = result.diagnosis
+    if diagnosis.job.state is not None:
+        console.print(_job(diagnosis), style="dim", width=WIDTH)
+        console.print()
+    if result.table is None and len(diagnosis.ranks.states) > 1:
+        console.print(_states(diagnosis.ranks.states), width=WIDTH)
+        console.print()
     for label, lines in (
         ("chain", list(diagnosis.chain[:8])),
         ("evidence", [_citation(c) for c in diagnosis.evidence[:6]]),
@@ -76,6 +83,41 @@ def show_diagnosis(console: Console, result: Result) -> None:
         ("next", list(diagnosis.next_steps[:3])),
     ):
         _show_list(console, label, lines)
+
+
+def _job(diagnosis: Diagnosis) -> str:
+    """The job in a line: what it is, how large, what it does now, how far it came."""
+    job, ranks = diagnosis.job, diagnosis.ranks
+    size = f"{ranks.expected} ranks" if ranks.expected else "ranks not stated"
+    nodes = f" on {job.nodes} node{'s' if job.nodes > 1 else ''}" if job.nodes else ""
+    parts = [f"{job.framework or 'job'}, {size}{nodes}", job.state or "state unknown"]
+    if job.last_step is not None:
+        parts.append(f"last step {job.last_step}")
+    if job.resumed_from:
+        parts.append(f"resumed from {job.resumed_from}")
+    if ranks.missing and ranks.expected:
+        parts.append(f"nothing of rank {ranks.missing}")
+    return "; ".join(parts)
+
+
+def _states(states: Sequence[RankState]) -> Table:
+    """How ranks stood, the outliers first."""
+    shown = plain_table()
+    for name in ("ranks", "group", "enqueued", "completed", "timed out", "watchdog", "ended", "last step"):
+        shown.add_column(name, justify="left" if name in ("ranks", "group", "ended", "watchdog") else "right")
+    for state in states[:MAX_STATES]:
+        numbers = [state.enqueued, state.completed, state.timed_out]
+        shown.add_row(
+            state.ranks,
+            state.group or "",
+            *("" if n is None else str(n) for n in numbers),
+            "" if state.watchdog == "none" else state.watchdog,
+            state.exit or "",
+            "" if state.last_step is None else str(state.last_step),
+        )
+    if len(states) > MAX_STATES:
+        shown.add_row(f"{len(states) - MAX_STATES} more", *([""] * 7))
+    return shown
 
 
 def show_records(console: Console, records: RankRecords) -> None:

@@ -21,6 +21,9 @@ def rank_states(story: Story) -> tuple[RankState, ...]:
                 steps.get(event.rank, (-1, None)), (event.numbers["step"], took), key=_step_of
             )
     alike: dict[tuple[object, ...], list[int]] = {}
+    # Of most frameworks one rank prints the steps of all: that it does is no difference.
+    few = 2 * len(steps) <= story.census.size
+    newest = max(steps.values(), key=_step_of, default=(None, None))
     spoken = {*story.census.heard, *exits, *(r for r, _ in waits.waits), *(r for r, _ in waits.standings)}
     for rank in sorted(spoken):
         groups = sorted({k for r, k in (*waits.waits, *waits.standings) if r == rank})
@@ -38,7 +41,7 @@ def rank_states(story: Story) -> tuple[RankState, ...]:
                 exits.get(rank),
                 watchdog,
                 wait.seq if wait else None,
-                *steps.get(rank, (None, None)),
+                *(newest if few else steps.get(rank, (None, None))),
             )
             alike.setdefault(row, []).append(rank)
     rows = sorted(alike.items(), key=lambda item: (len(item[1]), item[1]))

@@ -161,13 +161,22 @@ def _with_groups(
             ]
             if len(named) == 1:
                 key, group = named[0].key, named[0].group
-                told.setdefault((rank, key), dataclasses.replace(wait, key=key, group=group))
+                told[rank, key] = _said_first(wait, waits.get((rank, key)), key, group)
                 continue
             if (rank, wait.seq) in with_group:
                 # The same timeout, said again with its group.
                 continue
+        if (rank, key) in told:
+            continue
         told[rank, key] = wait if wait.seq is not None else told.get((rank, key), wait)
     return told
+
+
+def _said_first(wait: Wait, again: Wait | None, key: str, group: Group | None) -> Wait:
+    """A timeout whose own line does not name its group; `again`: the same one, repeated with its group."""
+    if again is not None and again.seq != wait.seq:
+        return again
+    return dataclasses.replace(wait, key=key, group=group)
 
 
 def _stuck_at(standing: Standing, seq: int | None) -> bool:

@@ -1,5 +1,6 @@
 """Sentences about what logs say, for a tired person, and lines as evidence."""
 
+import re
 from typing import TYPE_CHECKING
 
 from harness.diagnose.logs.event import Event
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 MAX_SAID = 160
 
+_TAG = re.compile(r"^\[(?:PG |Rank )[^\]]{1,200}\]:?\s*")
+
 
 def cite(event: Event, rank: int | None = None, says: str | None = None) -> Citation:
     """A log line as evidence: what it says, or what it shows and then its words."""
@@ -23,7 +26,8 @@ def cite(event: Event, rank: int | None = None, says: str | None = None) -> Cita
 
 
 def short(text: str) -> str:
-    """The beginning of a message, cut at a word."""
+    """The beginning of a message without its group's tag, cut at a word."""
+    text = _TAG.sub("", text, count=1).lstrip()
     if len(text) <= MAX_SAID:
         return text
     return f"{text[:MAX_SAID].rsplit(' ', 1)[0]} ..."
