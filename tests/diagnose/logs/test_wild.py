@@ -68,6 +68,7 @@ def test_wild(name: str, tmp_path: Path) -> None:
     convicted, accused = set(diagnosis.culprits), {*diagnosis.culprits, *diagnosis.suspects}
     assert convicted <= {*wild.culprits, *wild.may_convict}, f"innocent: {diagnosis.summary}"
     assert not (wild.calm and accused), f"accused in a calm log: {diagnosis.summary}"
+    assert not accused & set(wild.never), f"accused: {diagnosis.summary}"
     assert diagnosis.kind.value in wild.kinds, diagnosis.summary
     assert set(wild.culprits) <= convicted, diagnosis.summary
     assert set(wild.suspects) <= accused, diagnosis.summary

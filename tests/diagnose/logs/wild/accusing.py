@@ -561,6 +561,45 @@ def xid_of_other_process() -> Files:
     return files
 
 
+def barrier_in_group() -> Files:
+    """A monitored barrier of ranks 4-7: its "Rank 2" is rank 6. In the group of all only rank 0 reports."""
+    files: Files = {f"rank{r}.log": text(titan(range(1, 9), 0)) for r in range(8)}
+    said = "RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 30000 ms"
+    files["rank4.log"] = text(titan(range(1, 9), 0), trace(said, 4))
+    return files
+
+
+def desync_in_group() -> Files:
+    """A desync report of the group of ranks 4-7, in rank 4's log: its rank 2 is rank 6."""
+    rows = timeout(4, 700, 17, group="3(TENSOR_MODEL_PARALLEL_GROUP)", group_id=1, group_rank=0)
+    rows += ["\t - [2] finished collective #16, but didn't join collective #17 (count from 1)"]
+    rows += ["\t - [0, 1, 3] joined but didn't finish collective #17 (count from 1)"]
+    return {"rank4.log": text(titan(range(1, 9), 0), rows), "rank2.log": text(titan(range(1, 9), 0))}
+
+
+def detail_in_group() -> Files:
+    """The debug wrapper compares ranks 4-7 by their ranks in the group: the odd one, 2, is rank 6."""
+
+    def mark(op: str, shape: int) -> str:
+        return (
+            f"CollectiveFingerPrint(SequenceNumber=17, OpType={op}, TensorShape=[{shape}], "
+            "TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default), device=cuda, "
+            "layout=Strided (default), requires_grad=false (default), pinned_memory=false (default), "
+            "memory_format=(nullopt)))"
+        )
+
+    usual, odd = mark("ALLREDUCE", 4096), mark("ALLGATHER", 64)
+    files: Files = {f"rank{r}.log": text(titan(range(1, 9), 0)) for r in range(4)}
+    for inside in range(4):
+        mine, other, its = (odd, 0, usual) if inside == 2 else (usual, 2, odd)
+        said = (
+            "RuntimeError: Detected mismatch between collectives on ranks. "
+            f"Rank {inside} is running collective: {mine}, but Rank {other} is running collective: {its}."
+        )
+        files[f"rank{4 + inside}.log"] = text(titan(range(1, 9), 0), trace(said, 4 + inside))
+    return files
+
+
 SOFT = ("software_error", "inconclusive")
 INCIDENTS = (
     Wild("label_is_node", label_is_node, SOFT),
@@ -600,6 +639,31 @@ INCIDENTS = (
     Wild("jobs_a_day_apart", jobs_a_day_apart, ("inconclusive", "fabric_stalled"), world=4),
     Wild("jobs_of_two_folders", jobs_of_two_folders, ("inconclusive", "fabric_stalled"), world=4),
     Wild("xid_of_other_process", xid_of_other_process, ("healthy", "inconclusive"), calm=True),
+    Wild(
+        "barrier_in_group",
+        barrier_in_group,
+        ("rank_stalled", "inconclusive"),
+        may_convict=(6,),
+        never=(2,),
+        world=8,
+    ),
+    Wild(
+        "desync_in_group",
+        desync_in_group,
+        ("rank_stalled", "inconclusive"),
+        may_convict=(6,),
+        never=(2,),
+        world=8,
+    ),
+    Wild(
+        "detail_in_group",
+        detail_in_group,
+        ("collective_type_mismatch", "inconclusive"),
+        may_convict=(6,),
+        never=(2,),
+        not_said=("nothing in",),
+        world=8,
+    ),
     Wild("kernel_kills_other", kernel_kills_other, ("healthy", "inconclusive"), calm=True),
     Wild("appended_runs", appended_runs, ("software_error",), culprits=(1,)),
     Wild("mesh_sisters", mesh_sisters, ("inconclusive", "fabric_stalled")),

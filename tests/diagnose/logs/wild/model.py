@@ -12,7 +12,7 @@ class Wild:
 
     `kinds`: every answer that is not wrong; `inconclusive` where the text cannot tell. `culprits`: who must
     be convicted. `may_convict`: who may be, besides. `suspects`: who must be accused in either way. `calm`:
-    nobody may be accused at all. `world`: what the reader passes as --world-size. `said`, `not_said`: words
+    nobody may be accused at all. `never`: who may not even be a suspect. `world`: what the reader passes as --world-size. `said`, `not_said`: words
     that must, and must not, stand in the summary.
     """
 
@@ -23,6 +23,7 @@ class Wild:
     may_convict: tuple[int, ...] = ()
     suspects: tuple[int, ...] = ()
     calm: bool = False
+    never: tuple[int, ...] = ()
     world: int | None = None
     expected_ranks: int | None = None
     not_said: tuple[str, ...] = ()
