@@ -15,6 +15,21 @@ from tests.diagnose.logs.wild.lines import (
 from tests.diagnose.logs.wild.model import Files, Wild
 
 
+def glued_bar() -> Files:
+    """A progress bar without a line end in front of one rank's exception."""
+    rows = [f"  1%|          | {n}/1752 [00:{n:02}<1:22:01,  2.83s/it]" for n in range(10, 24)]
+    first, *rest = trace(
+        "ValueError: too many values to unpack (expected 2)",
+        5,
+        file="/workspace/model.py",
+        function="forward",
+    )
+    rows += [f"  1%|▏         | 24/1752 [01:08<1:22:56,  2.88s/it]{first}", *rest]
+    rows += closing(80, range(4200, 4205)) + failed(80, 1, 5, 4205)
+    rows += block(79, (5, 5, 1, 4205))
+    return {"log.txt": text(rows)}
+
+
 def late_step_line() -> Files:
     """Rank 3 raises; rank 0 still prints the step that it was at, without a prefix, one line below."""
     rows = [*titan(range(1, 30), 0), *trace("KeyError: 'labels'", 3, file="/workspace/collate.py")]
@@ -38,59 +53,6 @@ def final_save_fails() -> Files:
             ),
         )
     }
-
-
-ANY_DEATH = ("rank_exited", "inconclusive")
-
-
-def deepspeed_last_local_rank() -> Files:
-    """DeepSpeed's launcher prints the command of the last process that it started, whoever died."""
-    rows = [
-        f"[{at(n)}] [INFO] [logging.py:128:log_dist] [Rank 0] step={n}, skipped=0, lr=[1e-05], "
-        "mom=[(0.9, 0.999)]"
-        for n in range(10, 90, 10)
-    ]
-    rows += [
-        f"[{at(100)}] [INFO] [launch.py:319:sigkill_handler] Killing subprocess {13260 + r}" for r in range(8)
-    ]
-    rows += [
-        f"[{at(101)}] [ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python3', '-u', 'main.py', "
-        "'--local_rank=7', '--deepspeed', 'ds.json'] exits with return code = -9"
-    ]
-    return {"train.log": text(rows)}
-
-
-def deepspeed_named_cause() -> Files:
-    """The same launcher's words, with rank 2's own exception above them: rank 2, not the command's rank 7."""
-    rows = [
-        f"[{at(n)}] [INFO] [logging.py:128:log_dist] [Rank 0] step={n}, skipped=0, lr=[1e-05], "
-        "mom=[(0.9, 0.999)]"
-        for n in range(10, 90, 10)
-    ]
-    rows += trace("KeyError: 'input_ids'", 2, file="/workspace/collate.py", function="collate")
-    rows += [
-        f"[{at(100)}] [INFO] [launch.py:319:sigkill_handler] Killing subprocess {13260 + r}" for r in range(8)
-    ]
-    rows += [
-        f"[{at(101)}] [ERROR] [launch.py:325:sigkill_handler] ['/usr/bin/python3', '-u', 'main.py', "
-        "'--local_rank=7', '--deepspeed', 'ds.json'] exits with return code = 1"
-    ]
-    return {"train.log": text(rows)}
-
-
-def glued_bar() -> Files:
-    """A progress bar without a line end in front of one rank's exception."""
-    rows = [f"  1%|          | {n}/1752 [00:{n:02}<1:22:01,  2.83s/it]" for n in range(10, 24)]
-    first, *rest = trace(
-        "ValueError: too many values to unpack (expected 2)",
-        5,
-        file="/workspace/model.py",
-        function="forward",
-    )
-    rows += [f"  1%|▏         | 24/1752 [01:08<1:22:56,  2.88s/it]{first}", *rest]
-    rows += closing(80, range(4200, 4205)) + failed(80, 1, 5, 4205)
-    rows += block(79, (5, 5, 1, 4205))
-    return {"log.txt": text(rows)}
 
 
 def accelerate_oom() -> Files:
@@ -160,44 +122,6 @@ def kill_after_others_failure() -> Files:
             block(40, (3, 3, 1, 503), [(0, 0, -9, 500), (1, 1, -9, 501), (2, 2, -9, 502)]),
         )
     }
-
-
-def ray_actor_died() -> Files:
-    """Ray tells that some worker died, by a process id that nothing ties to a rank."""
-    rows = [
-        f"(TaskRunner pid=4030) step:{n} - global_seqlen/mean:812.1 - actor/loss:0.01" for n in range(1, 30)
-    ]
-    rows += [
-        "(raylet) A worker died or was killed while executing a task by an unexpected system "
-        "error. To troubleshoot the problem, check the logs for the dead worker. RayTask ID: "
-        "ffffffff12 Worker ID: 293754 Node ID: 55447a Worker IP address: 10.0.0.7 Worker port: "
-        "10230 Worker PID: 23943 Worker exit type: SYSTEM_ERROR Worker exit detail: Worker "
-        "unexpectedly exits with a connection error code 2. End of file. There are some potential "
-        "root causes. (1) The process is killed by SIGKILL by OOM killer due to high memory usage. "
-        "(2) ray stop --force is called. (3) The worker is crashed unexpectedly due to SIGSEGV or "
-        "other unexpected errors.",
-        *trace(
-            "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this "
-            "task.\n\tclass_name: create_colocated_worker_cls.<locals>.WorkerDict\n\tactor_id: "
-            "5066c2\n\tpid: 23943\n\tname: 07GxnAWorkerDict_0:3\n\tip: 10.0.0.7\nThe actor is dead "
-            "because its worker process has died. Worker exit type: SYSTEM_ERROR",
-            file="/workspace/main_ppo.py",
-        ),
-    ]
-    return {"job-driver.log": text(rows)}
-
-
-def ray_memory_monitor() -> Files:
-    """Ray's own memory monitor kills a worker: out of host memory, on a node, no rank known."""
-    rows = [f"(TaskRunner pid=4030) step:{n} - actor/loss:0.01" for n in range(1, 30)]
-    rows += [
-        "(raylet, ip=10.0.0.7) [2026-03-14 02:10:00,101 E 2201 2201 (raylet)] "
-        "node_manager.cc:3064: 1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 "
-        "Workers crashed due to other reasons at node (ID: 55447a, IP: 10.0.0.7) over the last "
-        "time period.",
-        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
-    ]
-    return {"job-driver.log": text(rows)}
 
 
 def megatron_nan_rerun() -> Files:
@@ -395,8 +319,6 @@ def cuda_error_everywhere() -> Files:
 
 
 INCIDENTS = (
-    Wild("deepspeed_last_local_rank", deepspeed_last_local_rank, ANY_DEATH, calm=False, may_convict=()),
-    Wild("deepspeed_named_cause", deepspeed_named_cause, ("software_error", "data_corrupt"), culprits=(2,)),
     Wild("glued_bar", glued_bar, ("software_error",), culprits=(5,)),
     Wild("late_step_line", late_step_line, ("software_error",), culprits=(3,)),
     Wild("final_save_fails", final_save_fails, ("checkpoint_failed",), culprits=(0,), not_said=("usable",)),
@@ -409,8 +331,6 @@ INCIDENTS = (
         ("software_error", "storage_failure", "data_corrupt"),
         culprits=(3,),
     ),
-    Wild("ray_actor_died", ray_actor_died, ("rank_exited", "inconclusive", "host_oom"), may_convict=()),
-    Wild("ray_memory_monitor", ray_memory_monitor, ("host_oom",), may_convict=()),
     Wild("megatron_nan_rerun", megatron_nan_rerun, ("loss_not_finite",), culprits=(3,)),
     Wild("nan_only_printed", nan_only_printed, ("loss_not_finite", "inconclusive"), may_convict=()),
     Wild("k8s_oomkilled", k8s_oomkilled, ("host_oom",), may_convict=()),

@@ -12,8 +12,8 @@ class Wild:
 
     `kinds`: every answer that is not wrong; `inconclusive` where the text cannot tell. `culprits`: who must
     be convicted. `may_convict`: who may be, besides. `suspects`: who must be accused in either way. `calm`:
-    nobody may be accused at all. `never`: who may not even be a suspect. `world`: what the reader passes as --world-size. `said`, `not_said`: words
-    that must, and must not, stand in the summary.
+    nobody may be accused at all. `never`: who may not even be a suspect. `world`: what the reader passes as
+    --world-size. `said`, `not_said`: words that must, and must not, stand in the summary.
     """
 
     name: str

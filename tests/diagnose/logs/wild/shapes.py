@@ -1,17 +1,6 @@
 """Errors in the shapes that libraries give them: boxes, groups, C++ ends, texts that mean something else."""
 
-from tests.diagnose.logs.wild.lines import (
-    at,
-    block,
-    closing,
-    failed,
-    glog,
-    megatron,
-    text,
-    timeout,
-    titan,
-    trace,
-)
+from tests.diagnose.logs.wild.lines import at, block, closing, failed, text, timeout, titan, trace
 from tests.diagnose.logs.wild.model import Files, Wild
 
 
@@ -213,133 +202,6 @@ def swallowed_then_hang() -> Files:
     return files
 
 
-def words_in_data() -> Files:
-    """Generated text is printed: stack traces, kills and NaNs that a language model wrote."""
-    sample = [
-        "sample 0 prompt: 'why did my job die?'",
-        "sample 0 output:",
-        "Traceback (most recent call last):",
-        '  File "a.py", line 1, in <module>',
-        "ZeroDivisionError: division by zero",
-        "srun: error: node17: task 3: Killed",
-        "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
-        "slurmstepd: error: *** JOB 1 ON node17 CANCELLED AT 2020-01-01T00:00:00 DUE TO TIME LIMIT ***",
-        "end of sample 0",
-    ]
-    return {
-        "train.log": text(
-            titan(range(1, 30), 0),
-            sample,
-            titan(range(30, 60), 100),
-            f"[titan] {at(300)} - root - INFO - Training completed",
-        )
-    }
-
-
-def gloo_mixed_errors() -> Files:
-    """Rank 2 is gone without a word; its peers give different errors, one a plain `Connection reset`."""
-    said = (
-        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by "
-        "peer [10.0.0.3]:41234",
-        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:525] Read error "
-        "[10.0.0.3]:41234: Connection reset by peer",
-        "ConnectionResetError: [Errno 104] Connection reset by peer",
-    )
-    files: Files = {"rank2.log": text([f"step {n} loss 2.1" for n in range(20)])}
-    for rank, words in zip((0, 1, 3), said, strict=True):
-        files[f"rank{rank}.log"] = text([f"step {n} loss 2.1" for n in range(20)], trace(words, rank))
-    return files
-
-
-def manager_is_gone() -> Files:
-    """Rank 1's helper process lost its parent's pipe as everything went down after rank 3's error."""
-    rows = [
-        *titan(range(1, 30), 0),
-        *trace("KeyError: 'labels'", 3, file="/workspace/collate.py"),
-        *closing(100, (500, 501, 502)),
-        *trace(
-            "EOFError", 1, file="/opt/conda/lib/python3.11/multiprocessing/connection.py", function="_recv"
-        ),
-        *trace(
-            "ConnectionResetError: [Errno 104] Connection reset by peer",
-            0,
-            file="/opt/conda/lib/python3.11/multiprocessing/connection.py",
-            function="_recv",
-        ),
-    ]
-    return {"train.log": text(rows, failed(101, 1, 3, 503), block(101, (3, 3, 1, 503)))}
-
-
-def manager_is_gone_in_files() -> Files:
-    """The same in a file a rank, without times: rank 3's error is the only one that is not about others."""
-    files: Files = {f"rank{r}.log": text([f"step {n} loss 2.1" for n in range(20)]) for r in (0, 2)}
-    files["rank1.log"] = text(
-        [f"step {n} loss 2.1" for n in range(20)],
-        trace(
-            "EOFError", 1, file="/opt/conda/lib/python3.11/multiprocessing/connection.py", function="_recv"
-        ),
-    )
-    files["rank3.log"] = text(
-        [f"step {n} loss 2.1" for n in range(20)],
-        trace("KeyError: 'labels'", 3, file="/workspace/collate.py"),
-    )
-    return files
-
-
-def sigterm_exceptions() -> Files:
-    """A preemption notice; in the seconds after it half of the ranks trip over what is torn down."""
-    files: Files = {}
-    for rank in range(4):
-        rows = [*titan(range(1, 30), 0), f"[rank: {rank}] Received SIGTERM: 15"]
-        if rank in (1, 2):
-            rows += trace(
-                "RuntimeError: cannot schedule new futures after shutdown", rank, file="/workspace/dataset.py"
-            )
-        files[f"rank{rank}.log"] = text(rows)
-    files["slurm-88.out"] = text(
-        [
-            f"slurmstepd: error: *** JOB 88 ON gpu-a1 CANCELLED AT {at(88, '%Y-%m-%dT%H:%M:%S')} "
-            "DUE TO PREEMPTION ***"
-        ]
-    )
-    return files
-
-
-def save_hangs_for_good() -> Files:
-    """Rank 0 begins a save and is never heard of again; the others wait at the barrier behind it."""
-    files: Files = {}
-    for rank in range(4):
-        rows = titan(range(1, 30), 0)
-        rows += (
-            [f"[rank0]: {at(98)} Saving checkpoint at iteration 29 to /mnt/ckpt"]
-            if rank == 0
-            else timeout(rank, 700, 412, "ALLREDUCE", 1)
-        )
-        files[f"rank{rank}.log"] = text(rows)
-    return files
-
-
-def stale_nccl_warn() -> Files:
-    """NCCL warns of a link at the start and works; hours later rank 1 has a bug."""
-    rows = [
-        "gpu-a1:8001:8101 [1] misc/ibvwrap.cc:262 NCCL WARN Call to ibv_create_qp failed",
-        "gpu-a1:8001:8101 [1] NCCL WARN NET/IB : Got async event : port error",
-        *megatron(range(1, 900), 0),
-        *trace("KeyError: 'labels'", 1, file="/workspace/collate.py"),
-    ]
-    return {"node0.log": text(rows)}
-
-
-def store_warnings_only() -> Files:
-    """A store that answers late for a while: warnings, no end, steps go on."""
-    warn = [
-        f"[rank{r}]:{glog(30 + r, 'W', 'TCPStore.cpp:125')} [c10d] recvValue failed on "
-        f"SocketImpl(fd=3, addr=[gpu-a1]:41{r}, remote=[gpu-a1]:29500): Connection reset by peer"
-        for r in range(4)
-    ]
-    return {"train.log": text(titan(range(1, 10), 0), warn, titan(range(10, 90), 40))}
-
-
 ERROR = ("software_error",)
 INCIDENTS = (
     Wild("rich_box", rich_box, ERROR, culprits=(2,)),
@@ -370,24 +232,4 @@ INCIDENTS = (
         suspects=(2,),
         may_convict=(2,),
     ),
-    Wild("words_in_data", words_in_data, ("healthy", "inconclusive"), calm=True),
-    Wild("gloo_mixed_errors", gloo_mixed_errors, ("inconclusive", "rank_exited"), may_convict=(2,)),
-    Wild("manager_is_gone", manager_is_gone, ERROR, culprits=(3,)),
-    Wild(
-        "manager_is_gone_in_files",
-        manager_is_gone_in_files,
-        (*ERROR, "inconclusive"),
-        suspects=(3,),
-        may_convict=(3,),
-    ),
-    Wild("sigterm_exceptions", sigterm_exceptions, ("external_stop",), calm=True),
-    Wild(
-        "save_hangs_for_good",
-        save_hangs_for_good,
-        ("checkpoint_slow", "rank_stalled", "inconclusive"),
-        suspects=(0,),
-        may_convict=(0,),
-    ),
-    Wild("stale_nccl_warn", stale_nccl_warn, ERROR, culprits=(1,)),
-    Wild("store_warnings_only", store_warnings_only, ("healthy", "inconclusive"), calm=True),
 )
