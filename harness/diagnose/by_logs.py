@@ -1,7 +1,8 @@
 """What logs say, weighed against dumps, stacks, launcher and step records.
 
 Who died first, and of what, logs, launchers and kernels know better than dumps; which collective, and who
-left it out, dumps know better than logs. Where they contradict each other, that is said, and confidence falls.
+left it out, dumps know better than logs. Where they contradict each other, that is said, and confidence
+falls.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from harness.model.ranks import format_ranks
 LAUNCHERS_DO_NOT_KNOW = frozenset(
     (Kind.HARDWARE_FAULT, Kind.NODE_LOST, Kind.DEVICE_OOM, Kind.DEVICE_ASSERT, Kind.STORAGE_FAILURE)
 )
-"""Causes of which exit codes and the last words of ranks say nothing, where a launcher's record is at hand."""
+"""Causes of which exit codes and last words of ranks say nothing, where a launcher's record is at hand."""
 
 LOUD_FACTOR, LOUD_BYTES = 10, 1 << 20
 MAX_SYMPTOMS = 4
@@ -76,7 +77,7 @@ def hang_by_logs(gathered: Gathered) -> Finding | None:
 
 
 def healthy_by_logs(gathered: Gathered) -> Finding | None:
-    """A good end, where step records do not speak against it: without them nobody knows how fast or how right."""
+    """A good end, if step records do not speak against it: without them nobody knows how fast it was."""
     finding = gathered.text.finding
     if finding is None or finding.kind is not Kind.HEALTHY:
         return None
@@ -106,7 +107,7 @@ def _loud(gathered: Gathered) -> str:
         rank = log.file.rank if log.file.rank is not None else log.file.local_rank
         if rank is not None:
             sizes[rank] = sizes.get(rank, 0) + log.file.size_bytes
-    if not sizes or len(sizes) > 1 and sorted(sizes.values())[-2] * LOUD_FACTOR > max(sizes.values()):
+    if not sizes or (len(sizes) > 1 and sorted(sizes.values())[-2] * LOUD_FACTOR > max(sizes.values())):
         return ""
     rank, size = max(sizes.items(), key=lambda item: item[1])
     return f"rank {rank}" if size > LOUD_BYTES else ""

@@ -107,9 +107,9 @@ class RankCensus:
 
 @dataclass(frozen=True)
 class Job:
-    """What the evidence says about the job itself. `state`: hung, crashed, restarting, stopped, finished, running.
+    """What the evidence says about the job itself.
 
-    `stated`: the lines that framework, size and start rest on.
+    `state`: hung, crashed, restarting, stopped, finished, running. `stated`: the lines that framework, size and start rest on.
     """
 
     framework: str | None = None

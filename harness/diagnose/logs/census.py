@@ -107,7 +107,7 @@ class Census:
         return self.pids.get(("", pid)) if self.one_machine(host) else None
 
     def one_machine(self, host: str | None) -> bool:
-        """Whether the whole job runs on one machine, as far as is known, and a host is that one or unknown."""
+        """Whether the whole job runs on one machine, as far as is known, and `host` is that one or unknown."""
         machines = {*self.hosts.values(), *self.file_hosts.values()}
         whole = self.world_size is None or 2 * len(self.heard) > self.world_size
         return whole and (len(machines) == 0 or machines == {host} or (host is None and len(machines) == 1))
@@ -126,13 +126,13 @@ class Census:
 _SPOKEN_OF = frozenset(
     ("xid", "kernel_oom", "cancelled", "task_end", "slurm_oom", "node_lost", "exit", "closing", "exit_ok")
 )
-"""Lines of a kernel, a scheduler or a launcher: whose file they stand in says nothing about whom they mean."""
+"""Lines of a kernel, a scheduler or a launcher: whose file they stand in does not say whom they mean."""
 
 _PID_IN_NUMBERS = frozenset(("exit", "exit_ok", "closing", "kernel_oom", "xid", "block_exit"))
 
 
 def agents_of(file: str, host: str | None, task: int | None, mixed: Container[str] = ()) -> Agent:
-    """By what the agent of a speaker is known: torchrun's folder, a label, a machine of several in one file."""
+    """By what a speaker's agent is known: torchrun's folder, a label, a machine of several in one file."""
     parts = PurePosixPath(file).parts
     at = next((i for i, part in enumerate(parts) if part.startswith("attempt_")), None)
     if at is not None:
@@ -143,7 +143,7 @@ def agents_of(file: str, host: str | None, task: int | None, mixed: Container[st
 
 
 def short_bus(bus: str) -> str:
-    """A bus id as NCCL (``3b000``, ``0000:3b:00.0``) or the kernel (``0000:3b:00``) writes it, as one form."""
+    """A bus id as NCCL (``3b000``, ``0000:3b:00.0``) or the kernel (``0000:3b:00``) writes it, in one form."""
     digits = bus.lower().split(".")[0].replace(":", "").lstrip("0")
     if ":" not in bus:
         # NCCL prints the whole id as one hexadecimal number: bus, device, function.

@@ -14,7 +14,8 @@ _RETRY = re.compile(
     r"retrying \(?(\d{1,4})\s?/\s?(\d{1,4})|attempt (\d{1,4})\s?(?:/|of)\s?(\d{1,4})", re.IGNORECASE
 )
 _MEGATRON = re.compile(
-    r"\biteration\s+(\d{1,12})\s*/\s*\d{1,12} \|(?:.{0,200}?elapsed time per iteration \(ms\): ([\d.]{1,20}))?"
+    r"\biteration\s+(\d{1,12})\s*/\s*\d{1,12} \|(?:.{0,200}?elapsed time per iteration "
+    r"\(ms\): ([\d.]{1,20}))?"
 )
 _TITAN = re.compile(r"\bstep:\s*(\d{1,12})\s+loss:")
 _DEEPSPEED = re.compile(r"\bstep=(\d{1,12}), skipped=")
@@ -26,24 +27,65 @@ _PLAIN = re.compile(r"\b(?:global_)?(?:step|iter(?:ation)?)[ :=#]{1,3}(\d{1,12})
 _OBJECTS = re.compile(r"(\d{1,9}) (?:of|/) (\d{1,9})")
 
 _BEGIN_END = (
-    ("checkpoint", "end", re.compile(
-        r"successfully saved checkpoint|Finished (?:saving|staging) the checkpoint|[Cc]heckpoint (?:saved|written|complete)"
-        r"|[Ss]aved (?:a )?(?:the )?checkpoint|[Ss]ave(?:d)? (?:model )?checkpoint .{0,80}(?:done|took|finished)"
-        r"|[Cc]heckpoint save (?:completed|finished|took)")),
-    ("checkpoint", "begin", re.compile(
-        r"[Ss]aving (?:the |a )?(?:model |distributed )?checkpoint|Staging the checkpoint|[Bb]egin(?:ning)? (?:to save )?checkpoint|[Ss]tart(?:ing|ed)? (?:to save |saving )?(?:a )?checkpoint|[Ss]aving (?:model|weights|state)")),
-    ("evaluation", "end", re.compile(
-        r"[Ee]valuation (?:done|complete|finished|took)|[Ff]inished (?:evaluation|evaluating|validation)|validation (?:loss|done|complete|finished)|eval(?:uation)? (?:loss|results?)")),
-    ("evaluation", "begin", re.compile(
-        r"(?:[Rr]unning|[Ss]tart(?:ing|ed)?|[Bb]egin(?:ning)?) (?:the )?(?:evaluation|evaluating|eval\b|validation)|[Ee]valuating\b")),
-    ("preprocessing", "end", re.compile(
-        r"(?:[Pp]reprocess\w{0,4}|[Tt]okeniz\w{1,6}|[Ii]ndex\w{0,6}|dataset) .{0,80}(?:done|finished|complete|took)|[Ff]inished (?:preprocessing|tokenizing|building)")),
-    ("preprocessing", "begin", re.compile(
-        r"[Pp]reprocessing\b|[Tt]okenizing\b|[Bb]uilding (?:the )?(?:\w{1,20} )?(?:index|dataset)|[Ss]huffling (?:the )?(?:dataset|index)|[Cc]onverting dataset|[Dd]ownloading\b")),
-)  # fmt: skip
+    (
+        "checkpoint",
+        "end",
+        re.compile(
+            r"successfully saved checkpoint|Finished (?:saving|staging) the checkpoint|[Cc]heckpoint "
+            r"(?:saved|written|complete)"
+            r"|[Ss]aved (?:a )?(?:the )?checkpoint|[Ss]ave(?:d)? (?:model )?checkpoint .{0,80}(?:done|"
+            r"took|finished)"
+            r"|[Cc]heckpoint save (?:completed|finished|took)"
+        ),
+    ),
+    (
+        "checkpoint",
+        "begin",
+        re.compile(
+            r"[Ss]aving (?:the |a )?(?:model |distributed )?checkpoint|Staging the checkpoint|"
+            r"[Bb]egin(?:ning)? (?:to save )?checkpoint|[Ss]tart(?:ing|ed)? (?:to save |saving "
+            r")?(?:a )?checkpoint|[Ss]aving (?:model|weights|state)"
+        ),
+    ),
+    (
+        "evaluation",
+        "end",
+        re.compile(
+            r"[Ee]valuation (?:done|complete|finished|took)|[Ff]inished (?:evaluation|evaluating|"
+            r"validation)|validation (?:loss|done|complete|finished)|eval(?:uation)? (?:loss|"
+            r"results?)"
+        ),
+    ),
+    (
+        "evaluation",
+        "begin",
+        re.compile(
+            r"(?:[Rr]unning|[Ss]tart(?:ing|ed)?|[Bb]egin(?:ning)?) (?:the )?(?:evaluation|evaluating|"
+            r"eval\b|validation)|[Ee]valuating\b"
+        ),
+    ),
+    (
+        "preprocessing",
+        "end",
+        re.compile(
+            r"(?:[Pp]reprocess\w{0,4}|[Tt]okeniz\w{1,6}|[Ii]ndex\w{0,6}|dataset) .{0,80}(?:done|"
+            r"finished|complete|took)|[Ff]inished (?:preprocessing|tokenizing|building)"
+        ),
+    ),
+    (
+        "preprocessing",
+        "begin",
+        re.compile(
+            r"[Pp]reprocessing\b|[Tt]okenizing\b|[Bb]uilding (?:the )?(?:\w{1,20} )?(?:index|"
+            r"dataset)|[Ss]huffling (?:the )?(?:dataset|index)|[Cc]onverting dataset|[Dd]ownloading\b"
+        ),
+    ),
+)
 _DONE = re.compile(
-    r"Trainer\.fit. stopped: .max_(?:steps|epochs|time)=|[Tt]raining (?:is )?(?:complete|completed|finished|done)\b|"
-    r"[Ff]inished training|exiting program at iteration|\[after training is done\]|[Tt]raining run (?:complete|finished)|All \d+ steps (?:done|completed)"
+    r"Trainer\.fit. stopped: .max_(?:steps|epochs|time)=|[Tt]raining (?:is )?(?:complete|"
+    r"completed|finished|done)\b|"
+    r"[Ff]inished training|exiting program at iteration|\[after training is done\]|[Tt]raining "
+    r"run (?:complete|finished)|All \d+ steps (?:done|completed)"
 )
 _STORAGE_WORDS = (
     "no space left on device",
@@ -125,14 +167,51 @@ def completed(message: str) -> Parsed | None:
 
 CLASSES = (
     LineClass("traceback", LOOP, r"Traceback \(most recent call last\)"),
-    LineClass("exception", LOOP, r"(Error|Exception|Interrupt|Iteration|Timeout|Expired|NotFound)\b", exception),
+    LineClass(
+        "exception", LOOP, r"(Error|Exception|Interrupt|Iteration|Timeout|Expired|NotFound)\b", exception
+    ),
     LineClass("terminate", LOOP, r"terminate called"),
-    LineClass("crash", LOOP, r"Segmentation fault|SIGSEGV|Bus error \(core|Illegal instruction \(core|SIGILL"),
+    LineClass(
+        "crash", LOOP, r"Segmentation fault|SIGSEGV|Bus error \(core|Illegal instruction \(core|SIGILL"
+    ),
     LineClass("ais_loader", LOOP, r"AISBatchLoaderError", loader),
-    LineClass("retry", DATA, r"retry(ing)? \(?[0-9]+ ?/ ?[0-9]|attempt [0-9]+ ?(/|of) ?[0-9]", retry, ignore_case=True),
-    LineClass("connection", DATA, r"connection (reset|broken|refused|aborted)|broken pipe|timed out|deadline exceeded|max retries exceeded|read timeout", ignore_case=True),
+    LineClass(
+        "retry",
+        DATA,
+        r"retry(ing)? \(?[0-9]+ ?/ ?[0-9]|attempt [0-9]+ ?(/|of) ?[0-9]",
+        retry,
+        ignore_case=True,
+    ),
+    LineClass(
+        "connection",
+        DATA,
+        r"connection (reset|broken|refused|aborted)|broken pipe|timed out|deadline exceeded|"
+        r"max retries exceeded|read timeout",
+        ignore_case=True,
+    ),
     LineClass("storage", DATA, "|".join(_STORAGE_WORDS), storage, ignore_case=True),
-    LineClass("step", CONTEXT, r"iteration +[0-9]+ ?/|step: *[0-9]+ +loss|step=[0-9]+, skipped=|Epoch [0-9]+: |step[ :=#]{1,3}[0-9]", step),
-    LineClass("activity", CONTEXT, r"[Cc]heckpoint|[Ee]valuat(ion|ing)\b|[Ff]inished (evaluation|evaluating|validation|preprocessing|tokenizing|building)|validation (loss|done|complete|finished)|[Rr]unning (the )?(eval|validation)|([Ss]tart|[Bb]egin)(ing|ed|ning)? (the )?(eval|validation)|eval (loss|results)|[Pp]reprocess|[Tt]okeniz|[Bb]uilding |[Ss]huffling |[Cc]onverting dataset|[Dd]ownloading|[Ss]aving (model|weights|state)|dataset|[Ii]ndexing", activity),
-    LineClass("completed", CONTEXT, r"[Tt]raining (is )?(complete|finished|done)|inished training|Trainer\.fit. stopped|exiting program at|after training is done|[Tt]raining run|steps (done|completed)", completed),
-)  # fmt: skip
+    LineClass(
+        "step",
+        CONTEXT,
+        r"iteration +[0-9]+ ?/|step: *[0-9]+ +loss|step=[0-9]+, skipped=|Epoch [0-9]+: |"
+        r"step[ :=#]{1,3}[0-9]",
+        step,
+    ),
+    LineClass(
+        "activity",
+        CONTEXT,
+        r"[Cc]heckpoint|[Ee]valuat(ion|ing)\b|[Ff]inished (evaluation|evaluating|validation|"
+        r"preprocessing|tokenizing|building)|validation (loss|done|complete|finished)|[Rr]unning "
+        r"(the )?(eval|validation)|([Ss]tart|[Bb]egin)(ing|ed|ning)? (the )?(eval|validation)|"
+        r"eval (loss|results)|[Pp]reprocess|[Tt]okeniz|[Bb]uilding |[Ss]huffling |[Cc]onverting "
+        r"dataset|[Dd]ownloading|[Ss]aving (model|weights|state)|dataset|[Ii]ndexing",
+        activity,
+    ),
+    LineClass(
+        "completed",
+        CONTEXT,
+        r"[Tt]raining (is )?(complete|finished|done)|inished training|Trainer\.fit. stopped|"
+        r"exiting program at|after training is done|[Tt]raining run|steps (done|completed)",
+        completed,
+    ),
+)

@@ -5,7 +5,8 @@ import re
 from harness.diagnose.logs.classes import KILLER, LOOP, LineClass, Parsed, ranks_in
 
 _FINGERPRINT = re.compile(
-    r"Rank (\d{1,7}) is running collective: CollectiveFingerPrint\((?:SequenceNumber=(\d{1,15}),? ?)?OpType=(\w{1,40})"
+    r"Rank (\d{1,7}) is running collective: CollectiveFingerPrint\((?:SequenceNumber=(\d{1,15}),? "
+    r"?)?OpType=(\w{1,40})"
 )
 _NBYTES = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d{1,20}) vs (\d{1,20})")
 _WAIT = re.compile(r"Timed out waiting (\d{1,12}) ?ms for (?:send|recv)")
@@ -72,7 +73,8 @@ CLASSES = (
     LineClass(
         "store_lost",
         LOOP,
-        r"Failed to check the .should dump. flag|sendBytes failed|recvValue failed|Did the remote server shutdown|"
+        r"Failed to check the .should dump. flag|sendBytes failed|recvValue failed|Did the "
+        r"remote server shutdown|"
         r"Dist(Store|Network|Backend)Error|RendezvousConnectionError|RendezvousClosedError|RendezvousTimeoutError",
     ),
 )

@@ -11,7 +11,7 @@ LAUNCHER = ("closing", "block_exit", "exit", "cancelled", "task_end")
 
 def effects(story: Story) -> tuple[str, ...]:
     """What a failure leads to: others lose it or wait for it, watchdogs abort, the launcher cleans up."""
-    for key in story.waits.keys():
+    for key in story.waits.stuck_groups():
         if waits := story.waits.of_group(key):
             return hang_chain("", waits, story)[1:]
     lost = sorted(

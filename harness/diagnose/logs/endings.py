@@ -77,7 +77,7 @@ def _was_working(stop: Event, story: Story) -> bool | None:
 
 
 def _usual_step_s(last: Event, story: Story) -> float:
-    """What a step takes: as the line says, or from the first and the last line of its writer; 0 if unknown."""
+    """What a step takes: as the line says, or from its writer's first and last line; 0 if unknown."""
     if "step_ms" in last.numbers:
         return last.numbers["step_ms"] / 1e3
     for first in story.of("step"):
@@ -128,7 +128,8 @@ def completed_first(story: Story, found: Found) -> Finding | None:
         source="log",
         kind=Kind.TEARDOWN_HANG,
         confidence=Confidence.LIKELY,
-        summary="training was complete before anything failed: the shutdown hangs or fails, the results are usable",
+        summary="training was complete before anything failed: the shutdown hangs or fails, the "
+        "results are usable",
         victims=story.everybody,
         evidence=(cite(end), cite(_first(troubles, story), says="only then")),
         chain=("training complete", f"-> in shutdown: {short(_first(troubles, story).text)}"),
@@ -201,7 +202,7 @@ def healthy(story: Story, found: Found) -> Finding | None:
 
 
 def restart_loop(story: Story, finding: Finding | None) -> Finding | None:
-    """Two or more attempts that end alike and get no further; the cause that they share stays in the chain."""
+    """Two or more attempts that end alike and get no further; the cause that they share is in the chain."""
     if finding is None or not story.earlier or finding.kind in (Kind.INCONCLUSIVE, Kind.EXTERNAL_STOP):
         return None
     before = story.earlier.get(story.attempt - 1)

@@ -78,8 +78,8 @@ class Event:
     `what` is a class of `classes.CLASSES`, `tier` 1 kills processes, 2 breaks training loops, 3 is input and
     output, 0 is context. `text` is the message without what stands around it. `at`: unix seconds on the clock
     of its file, None if unknown, exact to `precision_s`. `rank` is global unless `rank_from` says otherwise.
-    `named`: ranks that the line names, apart from who speaks. `host`, `local_rank`, `pid`, `task`, `device` (a
-    bus id) are the speaker's, or whom a launcher, scheduler or kernel speaks of. `symptom_of` says why it is
+    `named`: ranks that the line names, apart from who speaks. `host`, `local_rank`, `pid`, `task` are the
+    speaker's, or whom a launcher, scheduler or kernel speaks of. `symptom_of` says why it is
     a consequence. `repeats`: how often it was said more; `dropped`: how many of its like were left out by
     whoever wrote the log.
     """

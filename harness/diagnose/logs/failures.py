@@ -44,7 +44,8 @@ _CORRUPT_TYPES = re.compile(
 )
 _CORRUPT_WORDS = re.compile(
     r"checksum mismatch|crc(?:32)? mismatch|corrupt(?:ed)? (?:file|shard|record|sample|data|index|image)|"
-    r"(?:file|shard|image|record|tar) is (?:corrupt|truncated)|manifest (?:mismatch|does not match)|schema mismatch|truncated (?:file|shard|record)",
+    r"(?:file|shard|image|record|tar) is (?:corrupt|truncated)|manifest (?:mismatch|"
+    r"does not match)|schema mismatch|truncated (?:file|shard|record)",
     re.IGNORECASE,
 )
 _STORAGE_TYPES = re.compile(
@@ -54,7 +55,8 @@ _STORAGE_TYPES = re.compile(
 )
 _STORAGE_WORDS = re.compile(
     r"Errno (?:5|28|30|107|116|121|122)\b|No space left on device|Disk quota exceeded|Input/output error|"
-    r"Stale file handle|Read-only file system|Max retries exceeded|retries exhausted|SlowDown|503 Service Unavailable",
+    r"Stale file handle|Read-only file system|Max retries exceeded|retries exhausted|"
+    r"SlowDown|503 Service Unavailable",
     re.IGNORECASE,
 )
 _CHECKPOINT_WORDS = re.compile(
@@ -62,7 +64,8 @@ _CHECKPOINT_WORDS = re.compile(
 )
 _NOT_FINITE = re.compile(
     r"found (?:NaN|Inf)\b|\b(?:NaN|Inf) (?:in|loss|grad)|"
-    r"(?:loss|grad(?:ient)?s?(?: norm)?) (?:is|are|was|became) (?:NaN|Inf|not finite)|non-finite (?:loss|grad)",
+    r"(?:loss|grad(?:ient)?s?(?: norm)?) (?:is|are|was|became) (?:NaN|Inf|not finite)|"
+    r"non-finite (?:loss|grad)",
     re.IGNORECASE,
 )
 _HOST_MEMORY = re.compile(
@@ -189,7 +192,7 @@ def _node(event: Event, story: Story) -> Failure:
 
 
 def _cancelled(event: Event, story: Story) -> Failure | None:
-    """A job cancelled for a node's failure: the node that reports it lives, which one failed is said elsewhere."""
+    """A job cancelled for a node's failure: the node that reports it lives; which one failed, others say."""
     if not event.words.get("reason", "").startswith("NODE FAIL"):
         return None
     return Failure(Kind.NODE_LOST, None, False, event, (event,))
@@ -233,7 +236,7 @@ def _exception(event: Event, story: Story) -> Failure:
 
 
 def _exit(event: Event, story: Story) -> Failure:
-    code, number = exit_code(event)
+    _, number = exit_code(event)
     signal = _signal_name(number)
     failure = _of(Kind.RANK_EXITED, event, how="signal" if number else "exit_code", signal=signal)
     sure = "damaged" not in event.words and _others_lived(event, story)
@@ -367,7 +370,7 @@ def _one(group: Sequence[Failure]) -> Failure:
 def _with_unplaced(merged: list[Failure], unplaced: Iterable[Failure], story: Story) -> list[Failure]:
     """Join what only a host is known of to the one rank there that ended of it, else let it stand alone.
 
-    An end without a rank says nothing that another failure does not; so does one of the same kind as a rank's.
+    An end without a rank says nothing that another failure does not; nor does one of a rank's own kind.
     """
     result = list(merged)
     for failure in unplaced:

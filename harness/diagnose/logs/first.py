@@ -72,7 +72,8 @@ def _alike(candidates: Sequence[Failure], story: Story) -> Finding:
         source="log",
         kind=failure.kind,
         confidence=Confidence.LIKELY,
-        summary=f"ranks {format_ranks(ranks)} all failed alike: {what_it_says(failure)}; nothing says that one of them is the cause",
+        summary=f"ranks {format_ranks(ranks)} all failed alike: {what_it_says(failure)}; nothing "
+        f"says that one of them is the cause",
         victims=story.everybody,
         where=Where(how=failure.how, site=failure.site, signal=failure.signal),
         evidence=tuple(c for f in candidates[:3] for c in _cited(f)[:1]),

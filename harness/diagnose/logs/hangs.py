@@ -1,10 +1,10 @@
-"""A hang read from what watchdogs say of each rank: who is behind, ahead, alone, or nobody (rules 9 to 14)."""
+"""A hang as watchdogs tell it of each rank: who is behind, ahead, alone, or nobody (rules 9 to 14)."""
 
 from collections import Counter
 from collections.abc import Sequence
 
-from harness.diagnose.logs.event import Event
 from harness.diagnose.logs.effects import hang_chain
+from harness.diagnose.logs.event import Event
 from harness.diagnose.logs.leads import lead_of
 from harness.diagnose.logs.story import Story
 from harness.diagnose.logs.waits import UNNAMED, Standing, Wait, by_seq, common_op, group_size, is_even
@@ -23,7 +23,7 @@ P2P = ("SEND", "RECV", "COALESCED")
 
 def idle_rank(story: Story) -> Finding | None:
     """The one rank with nothing pending while its peers wait in a number that it has not reached."""
-    for key in story.waits.keys():
+    for key in story.waits.stuck_groups():
         peers = [w for w in story.waits.of_group(key) if w.seq is not None]
         if not peers:
             continue
@@ -106,7 +106,7 @@ def _several_idle(ranks: list[int], stuck: int, peers: Sequence[Wait], story: St
 
 def unequal_numbers(story: Story) -> Finding | None:
     """One rank waits in another number of one named group than its peers, since the same time."""
-    for key in story.waits.keys():
+    for key in story.waits.stuck_groups():
         waits = [w for w in story.waits.of_group(key) if w.seq is not None]
         numbers = by_seq(waits)
         if len(numbers) < 2:
@@ -155,7 +155,10 @@ def _unequal(odd: list[Wait], agreeing: list[Wait], usual: int, sure: bool, stor
         if behind
         else f"ahead by {by}: it issued {by} more"
     )
-    summary = f"{who(ranks)} waits in seq {one.seq} of {label} where {who([w.rank for w in agreeing])} wait in seq {usual}: {says}"
+    summary = (
+        f"{who(ranks)} waits in seq {one.seq} of {label} where {who([w.rank for w in agreeing])} "
+        f"wait in seq {usual}: {says}"
+    )
     return Finding(
         source="log",
         kind=Kind.COLLECTIVE_SKIPPED if behind else Kind.COLLECTIVE_EXTRA,
@@ -204,7 +207,7 @@ def _alone(one: Wait, agreeing: Sequence[Wait], completed: Standing, sure: bool,
 
 def alone_waiting(story: Story) -> Finding | None:
     """The only rank with a timeout, in a number that its peers say they have completed (rule 10)."""
-    for key in story.waits.keys():
+    for key in story.waits.stuck_groups():
         waits = [w for w in story.waits.of_group(key) if w.seq is not None]
         if len(waits) != 1 or waits[0].seq is None:
             continue
@@ -223,7 +226,7 @@ def alone_waiting(story: Story) -> Finding | None:
 
 def unequal_calls(story: Story) -> Finding | None:
     """Equal numbers in one named group, unequal operations or sizes (rule 11)."""
-    for key in story.waits.keys():
+    for key in story.waits.stuck_groups():
         for seq, waits in sorted(by_seq(story.waits.of_group(key)).items()):
             known = [w for w in waits if w.op is not None]
             ops = Counter(w.op for w in known)
@@ -303,7 +306,7 @@ def _signature(wait: Wait) -> CallSignature:
 
 def stuck_fabric(story: Story) -> Finding | None:
     """All members of a group of known size wait in one number with equal arguments (rule 12)."""
-    for key in story.waits.keys():
+    for key in story.waits.stuck_groups():
         waits = [w for w in story.waits.of_group(key) if w.seq is not None]
         numbers = {w.seq for w in waits}
         if len(numbers) != 1 or len(waits) < 2 or len({w.op for w in waits}) != 1:
@@ -318,7 +321,8 @@ def stuck_fabric(story: Story) -> Finding | None:
             continue
         label = waits[0].group.label if waits[0].group else "the group of all"
         summary = (
-            f"all {size} ranks of {label} entered {waits[0].op} seq {seq} with equal arguments and it does not "
+            f"all {size} ranks of {label} entered {waits[0].op} seq {seq} with equal arguments "
+            f"and it does not "
             "complete: no rank is behind, messages do not arrive; a card that hangs is not ruled out"
         )
         return Finding(
@@ -338,8 +342,8 @@ def stuck_fabric(story: Story) -> Finding | None:
 
 
 def heartbeat(story: Story) -> Finding | None:
-    """A heartbeat that stopped on one rank, before any timeout: its host code holds the GIL or sits in CUDA."""
-    beats = [e for e in story.of("heartbeat")]
+    """A heartbeat that stopped on one rank before any timeout: it holds the GIL or sits in CUDA."""
+    beats = story.of("heartbeat")
     gil = [e for e in story.of("gil") if "on exit" not in e.text]
     speaking = beats or gil
     ranks = {e.rank for e in speaking}
@@ -384,7 +388,8 @@ def init_stuck(story: Story) -> Finding | None:
         source="log",
         kind=Kind.INIT_STUCK,
         confidence=Confidence.POSSIBLE,
-        summary=f"{label} never formed: {who([w.rank for w in waits])} wait in its first collective, nothing was ever completed{absent}",
+        summary=f"{label} never formed: {who([w.rank for w in waits])} wait in its first collective, "
+        f"nothing was ever completed{absent}",
         suspects=silent if 2 * len(silent) < story.census.size else (),
         victims=tuple(w.rank for w in waits),
         where=_where(waits, waits[0].seq),
@@ -411,11 +416,15 @@ def _store_barrier(told: Sequence[Event], story: Story) -> Finding:
     absent = tuple(r for r in range(story.world_size or world or 0) if r not in speaking)
     lacking = world - workers if world is not None and workers is not None and not stale else None
     if stale and requeued:
-        summary = f"the group never formed: {workers} workers had registered in a store of {world}: it is left from before the job was requeued"
+        summary = (
+            f"the group never formed: {workers} workers had registered in a store of {world}: "
+            f"it is left from before the job was requeued"
+        )
         return Finding(
             source="log", kind=Kind.EXTERNAL_STOP, confidence=Confidence.LIKELY, summary=summary,
             victims=story.everybody, where=Where(how="job_requeue"),
-            evidence=(cite(requeued), cite(event)), chain=("the job was requeued", "-> its store is stale", "-> the group does not form"),
+            evidence=(cite(requeued), cite(event)),
+            chain=("the job was requeued", "-> its store is stale", "-> the group does not form"),
         )  # fmt: skip
     sure = (
         lacking is not None

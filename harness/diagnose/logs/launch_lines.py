@@ -6,7 +6,8 @@ from harness.diagnose.logs.classes import CONTEXT, KILLER, LineClass, Parsed, ra
 
 _EXIT = re.compile(r"failed \(exitcode: (-?\d{1,5})\) local_rank: (\d{1,5}) \(pid: (\d{1,9})\)")
 _CLOSING = re.compile(
-    r"[Ss]ending process (\d{1,9}) closing signal (SIG\w{1,10})|[Cc]losing process (\d{1,9}) via signal (SIG\w{1,10})"
+    r"[Ss]ending process (\d{1,9}) closing signal (SIG\w{1,10})|[Cc]losing process (\d{1,9}) "
+    r"via signal (SIG\w{1,10})"
 )
 _GOT = re.compile(r"Received (?:Signals\.)?(\w{1,12}) death signal|got signal: (\d{1,3})")
 _CANCELLED = re.compile(
@@ -15,7 +16,8 @@ _CANCELLED = re.compile(
 )
 _SLURM_OOM = re.compile(r"Detected (\d{1,9}) oom[_-]kill event")
 _TASK = re.compile(
-    r"error: ([\w.-]{1,80}): tasks? ([\d,-]{1,2000}): (Killed|Out Of Memory|Exited with exit code (\d{1,4})|Terminated|"
+    r"error: ([\w.-]{1,80}): tasks? ([\d,-]{1,2000}): (Killed|Out Of Memory|Exited with "
+    r"exit code (\d{1,4})|Terminated|"
     r"Aborted|Segmentation fault|Bus error|[A-Z][\w ]{1,30})"
 )
 _RESTART = re.compile(r"restart_count[=:] ?(\d{1,6})")
@@ -149,7 +151,8 @@ CLASSES = (
     LineClass(
         "preempted",
         KILLER,
-        r"this job is preempted|Caught signal SIGUSR|job was preempted|job is being preempted|job has been preempted",
+        r"this job is preempted|Caught signal SIGUSR|job was preempted|job is being preempted|"
+        r"job has been preempted",
         preempted,
     ),
     LineClass(
@@ -164,7 +167,8 @@ CLASSES = (
     LineClass(
         "node_lost",
         KILLER,
-        r"marked dead|NODE[_ ]FAIL|ode failure on |ode [A-Za-z0-9._-]{1,64} (failed|is down|not respond|has failed|became unre)",
+        r"marked dead|NODE[_ ]FAIL|ode failure on |ode [A-Za-z0-9._-]{1,64} (failed|is down|"
+        r"not respond|has failed|became unre)",
         node_lost,
     ),
     LineClass("connection_to_node", CONTEXT, r"Lost connection to node|No route to host"),

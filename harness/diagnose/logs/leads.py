@@ -90,7 +90,10 @@ def going_on(story: Story) -> Finding | None:
         rank = event.rank if event.rank not in story.waits.waiting else None
         what = event.what.removesuffix("_begin")
         whose = f"rank {rank} was" if rank is not None else "the job was"
-        summary = f"{whose} at a {what} when the others began to wait ({short(event.text)}); it may just have been long"
+        summary = (
+            f"{whose} at a {what} when the others began to wait ({short(event.text)}); it may "
+            f"just have been long"
+        )
         kind = Kind.CHECKPOINT_SLOW if what == "checkpoint" else Kind.RANK_STALLED
         return Finding(
             source="log",
@@ -146,7 +149,7 @@ def missing_voices(story: Story) -> Finding | None:
     quiet = tuple(r for r in range(story.world_size) if r not in waiting)
     if not quiet or 2 * len(quiet) >= story.world_size:
         return None
-    keys = story.waits.keys()
+    keys = story.waits.stuck_groups()
     whole = any(w.group is None or w.group.is_default for w in story.waits.of_group(keys[0]))
     if not whole and len(quiet) > max(1, story.world_size // 16):
         # In a smaller group those who are not in it have nothing to report.
@@ -168,7 +171,8 @@ def missing_voices(story: Story) -> Finding | None:
         source="log",
         kind=Kind.RANK_STALLED if stands else Kind.INCONCLUSIVE,
         confidence=Confidence.POSSIBLE,
-        summary=f"{who([w.rank for w in waits])} timed out in {waits[0].op or 'a collective'} seq {waits[0].seq}; {' and '.join(parts)}: "
+        summary=f"{who([w.rank for w in waits])} timed out in {waits[0].op or 'a collective'} seq "
+        f"{waits[0].seq}; {' and '.join(parts)}: "
         + ("it may never have come" if len(quiet) == 1 else "they may never have come"),
         suspects=quiet,
         victims=tuple(sorted(waiting)),

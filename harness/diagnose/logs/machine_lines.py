@@ -11,7 +11,8 @@ SOFTWARE_XIDS = frozenset((13, 31, 43, 45, 68, 69))
 """Usually the program's own: engine exceptions, memory page faults, stopped or preemptive channels."""
 
 _XID = re.compile(
-    r"Xid \(?(?:PCI:)?([0-9a-fA-F]{1,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?(?:\.\d)?)\)?: (\d{1,4})(?:, (?:pid=)?'?<?(\d{1,9})?)?"
+    r"Xid \(?(?:PCI:)?([0-9a-fA-F]{1,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?(?:\.\d)?)\)?: "
+    r"(\d{1,4})(?:, (?:pid=)?'?<?(\d{1,9})?)?"
 )
 _OOM = re.compile(
     r"(?:Memory cgroup out of memory|Out of memory)[:,]? Kill(?:ed)? process (\d{1,9})(?: \(([^)]{1,40})\))?"

@@ -1,4 +1,4 @@
-"""What NCCL and torch's watchdog of it say: timeouts, progress, dumps, heartbeats, errors, the desync report."""
+"""What NCCL and torch's watchdog say: timeouts, progress, dumps, heartbeats, errors, the desync report."""
 
 import re
 
@@ -28,7 +28,8 @@ _STUCK = re.compile(r"watchdog got stuck for (\d{1,9}) seconds")
 _TERMINATED = re.compile(r"terminated with exception:\s*(.{0,2000})")
 _REMOTE = re.compile(r"nccl(\w{1,30}?Error)\b")
 _COMM = re.compile(
-    r"\brank (\d{1,7}) nranks (\d{1,7})(?: cudaDev (\d{1,3}))?(?: nvmlDev \d{1,3})?(?: busId ([0-9a-fA-F:.]{1,20}))?"
+    r"\brank (\d{1,7}) nranks (\d{1,7})(?: cudaDev (\d{1,3}))?(?: nvmlDev \d{1,3})?(?: "
+    r"busId ([0-9a-fA-F:.]{1,20}))?"
 )
 _PEER = re.compile(
     r"[Cc]onnection closed by (?:remote peer (\S{1,80}?)<\d{1,6}>|localRank (\d{1,5})|remote peer (\S{1,80}))"
@@ -181,7 +182,8 @@ CLASSES = (
     LineClass(
         "nccl_error",
         KILLER,
-        r"NCCL error|ncclRemoteError|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|async exception",
+        r"NCCL error|ncclRemoteError|ncclSystemError|ncclInternalError|ncclUnhandledCudaError|"
+        r"async exception",
         nccl_error,
     ),
     LineClass("nccl_warn", CONTEXT, r"NCCL WARN"),
@@ -189,7 +191,8 @@ CLASSES = (
     LineClass(
         "peer_closed",
         KILLER,
-        r"onnection closed by peer|onnection closed by remote peer|onnection closed by localRank|onnection reset by peer \[|Got completion from peer",
+        r"onnection closed by peer|onnection closed by remote peer|onnection closed by localRank|"
+        r"onnection reset by peer \[|Got completion from peer",
         peer_closed,
     ),
     LineClass(

@@ -24,7 +24,8 @@ _COUNTER = re.compile(r"\[\d{1,9}(?:/\d{1,9})?\](?=\s|\[)")
 _LEVEL = re.compile(r"(?:\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|CRITICAL|FATAL)\]?)(?=[\s:|-])[\s:|-]{0,3}")
 _LOGGER = re.compile(r"\[[\w.]{1,60}(?:\.py)?:\d{1,6}(?::\w{1,60})?\] ?|\[NeMo [A-Z] [^\]]{0,80}\] ?")
 _GLOG = re.compile(
-    r"\[[IWEF] [\w.]{1,60}\.(?:cpp|cu|h|hpp):\d{1,6}\] ?|\[?[IWEF]\d{3,4} \d\d:\d\d:\d\d(?:\.\d{1,9})? {1,8}(?:\d{1,9} )?[\w./<>-]{1,80}:\d{1,6}\] ?"
+    r"\[[IWEF] [\w.]{1,60}\.(?:cpp|cu|h|hpp):\d{1,6}\] ?|\[?[IWEF]\d{3,4} \d\d:\d\d:\d\d(?:\.\d{1,9})? "
+    r"{1,8}(?:\d{1,9} )?[\w./<>-]{1,80}:\d{1,6}\] ?"
 )
 _NCCL = re.compile(r"([\w.-]{1,80}):(\d{1,9}):(\d{1,9}) \[(\d{1,3})\] (?=\S{0,40} ?NCCL )")
 _KERNEL = re.compile(r"\[ {0,8}\d{1,9}\.\d{3,9}\] ?")
@@ -46,9 +47,9 @@ _NO_HOST = re.compile(r"Error$|Exception$|Warning$|^(?:srun|slurmstepd|torchrun|
 
 @dataclass(frozen=True)
 class Spoken:
-    """A message and who said it. `message_at`: where the message begins in the line; `indent`: its own blanks.
+    """A message and who said it.
 
-    `dropped` counts lines of the same kind that Ray left out.
+    `message_at`: where the message begins in the line; `indent`: blanks of its own. `dropped` counts lines of the same kind that Ray left out.
     """
 
     message: str

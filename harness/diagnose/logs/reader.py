@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from harness.diagnose.logs.catalogue import BY_NAME, CLASSES
@@ -420,7 +421,7 @@ class LogReader:
             self._emit("watchdog_timeout", line_class.tier, pending.line, pending.spoken, speaker, parsed)
 
     def _tail(self, speaker: Speaker, spoken: Spoken, classes: list[LineClass]) -> None:
-        """What an exception says goes on in the next lines of its speaker: a message of several, or a wrap."""
+        """What an exception says goes on in its speaker's next lines: a message of several, or a wrap."""
         raised = self._raised
         if raised is None or self._number == raised.line:
             return
@@ -533,7 +534,7 @@ def _pieces(text: str) -> Iterator[str]:
     bounds = [first, *starts[1:], len(text)]
     if first:
         yield text[:first]
-    for begin, end in zip(bounds, bounds[1:], strict=False):
+    for begin, end in pairwise(bounds):
         yield text[begin:end]
 
 

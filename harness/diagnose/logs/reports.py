@@ -38,7 +38,11 @@ def desync_report(story: Story) -> Finding | None:
     covers = story.world_size is not None and set(missing) | set(present) >= set(range(story.world_size))
     few = 2 * len(missing) < len(missing) + len(present)
     sure = covers and few
-    summary = f"{who(missing)} did not join {op or 'the collective'} #{seq}, in which {who(present) if present else 'others'} wait"
+    summary = (
+        f"{who(missing)} did not join {op or 'the collective'} #{seq}, in which "
+        f"{who(present) if present else 'others'} "
+        f"wait"
+    )
     return Finding(
         source="log",
         kind=Kind.RANK_STALLED,

@@ -1,4 +1,4 @@
-"""Reads cited lines again before a verdict is written: no claim rests on a summary (DIAGNOSIS, discipline 3)."""
+"""Reads cited lines again before a verdict is written (DIAGNOSIS, discipline 3)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -29,7 +29,7 @@ from harness.model.finding import Finding
 from harness.model.ranks import format_ranks
 
 HEAD_LINES, LEAST_HEAD_LINES = 8000, 40
-"""So many lines of all files' heads are read for what the job says of itself, and so many of each at least."""
+"""So many lines of all heads are read for what the job says of itself, and so many of each at least."""
 
 APART_S = 1.0
 MAX_CLOCKS = 12
@@ -158,7 +158,8 @@ def _missing(story: Story) -> tuple[str, ...]:
     dropped = sum(e.dropped for e in story.events)
     if dropped:
         found.append(
-            f"{dropped} lines of other ranks were left out by Ray's de-duplication: RAY_DEDUP_LOGS=0 keeps them"
+            f"{dropped} lines of other ranks were left out by Ray's de-duplication: RAY_DEDUP_LOGS=0 "
+            f"keeps them"
         )
     return tuple(found)
 

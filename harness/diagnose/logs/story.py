@@ -98,7 +98,7 @@ class Story:
         apart = self._apart(one.file, other.file)
         if apart is None:
             return None
-        # How far the other's clock may run ahead, least and most; each time counts give or take its precision.
+        # How far the other's clock may run ahead; each time counts give or take its precision.
         doubt = one.precision_s + other.precision_s
         low, high = apart
         if other.at - one.at > doubt + high:
@@ -106,7 +106,7 @@ class Story:
         return False if one.at - other.at > doubt - low else None
 
     def _apart(self, file: str, other: str) -> tuple[float, float] | None:
-        """Least and most by which one file's clock runs ahead of another's; None if they are not comparable."""
+        """Least and most by which the other file's clock runs ahead; None if they are not comparable."""
         key = (file, other)
         if key not in self._differences:
             known = self.alignment.comparable(file, other)

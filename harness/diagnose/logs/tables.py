@@ -107,7 +107,8 @@ def tier_counts(story: Story, found: Found) -> tuple[TierCount, ...]:
             ranks.setdefault(key, set()).add(event.rank)
     return tuple(
         TierCount(
-            tier, what, count, format_ranks(ranks.get((tier, what), ())), len(files[tier, what]), first[tier, what],
+            tier, what, count, format_ranks(ranks.get((tier, what), ())),
+            len(files[tier, what]), first[tier, what],
             symptom=_is_symptom(what, symptoms, causes),
         )
         for (tier, what), count in sorted(counts.items())

@@ -28,7 +28,7 @@ _LEFT_OUT = frozenset(
 
 
 def timeline(story: Story, finding: Finding | None) -> tuple[TimelineEntry, ...]:
-    """What happened in order of time, each with its line; of a class only the first few and the cited ones."""
+    """What happened in order of time, each with its line; of a class the first few and the cited ones."""
     cited = {(c.file, c.line) for c in finding.evidence} if finding else set()
     dated = sorted(
         ((at, event) for event in story.events if (at := _at(event, story)) is not None),
@@ -54,7 +54,7 @@ def timeline(story: Story, finding: Finding | None) -> tuple[TimelineEntry, ...]
 def _waits_begin(story: Story) -> list[TimelineEntry]:
     """When each stuck collective began: the first timeout minus how long it ran."""
     entries: list[TimelineEntry] = []
-    for key in story.waits.keys():
+    for key in story.waits.stuck_groups():
         waits = [w for w in story.waits.of_group(key) if w.began is not None and not w.suspended]
         if not waits:
             continue
@@ -63,7 +63,10 @@ def _waits_begin(story: Story) -> list[TimelineEntry]:
         lasted = first.ran_ms if first.ran_ms is not None else first.limit_ms
         if at is None or lasted is None:
             continue
-        what = f"{first.op or 'a collective'} seq {first.seq} begins to wait (its timeout minus {lasted / 1e3:.0f} s)"
+        what = (
+            f"{first.op or 'a collective'} seq {first.seq} begins to wait (its timeout minus "
+            f"{lasted / 1e3:.0f} s)"
+        )
         entries.append(TimelineEntry(at - lasted / 1e3, what, first.rank, first.event.file, first.event.line))
     return entries
 

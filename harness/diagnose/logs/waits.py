@@ -86,7 +86,7 @@ class Waits:
         """The waits in one group, by rank."""
         return sorted((w for (_, k), w in self.waits.items() if k == key), key=lambda w: w.rank)
 
-    def keys(self) -> list[str]:
+    def stuck_groups(self) -> list[str]:
         """Groups in which somebody waits, the most waiting first."""
         counts = Counter(key for _, key in self.waits)
         return [key for key, _ in counts.most_common()]
@@ -147,7 +147,7 @@ def _wait(event: Event, rank: int, key: str) -> Wait:
 def _with_groups(
     waits: Mapping[tuple[int, str], Wait], standings: Mapping[tuple[int, str], Standing]
 ) -> dict[tuple[int, str], Wait]:
-    """A timeout's own line may not name its group; the line on the same rank's progress at that number does."""
+    """A timeout's own line may not name its group; the line on its rank's progress at that number does."""
     told: dict[tuple[int, str], Wait] = {}
     grouped: dict[int, list[Standing]] = defaultdict(list)
     for (rank, key), standing in standings.items():
