@@ -149,7 +149,7 @@ def test_a_traceback_without_a_prefix_is_nobodys(tmp_path: Path) -> None:
     """It may be any rank's, whoever spoke before it."""
     text = (
         "[rank3]: some words\nTraceback (most recent call last):\n"
-        '  File "/job/train.py", line 7, in main\n    f()\nValueError: bad\n'
+        '  File "/job/train.py", line 7, in main\nValueError: bad\n'
     )
 
     (event,) = of(read(tmp_path, text), "exception")
@@ -328,6 +328,13 @@ def test_an_exit_code_whose_rank_is_lost_is_nobodys(tmp_path: Path) -> None:
     text = BLOCK.replace("  exitcode  : -6 (pid: 101)\n", "").replace("  rank      : 3 (local_rank: 3)\n", "")
 
     assert of(read(tmp_path, text), "block_exit") == []
+
+
+def test_the_next_entry_of_a_block_is_not_the_rank_before(tmp_path: Path) -> None:
+    """Though only its exit code is left of it."""
+    text = "  rank      : 1 (local_rank: 1)\n[2]:\n  exitcode  : -9 (pid: 103)\n"
+
+    assert of(read(tmp_path, "  time      : 2026-08-08_03:12:44\n" + text), "block_exit") == []
 
 
 @pytest.mark.xfail(strict=True, reason="torchrun indents it by two, which is taken for its traceback's body")
