@@ -25,7 +25,8 @@ class Census:
 
     `hosts`: rank -> host. `pids`: (host or "", pid) -> rank. `buses`: (host or "", bus id) -> rank.
     `heard`: rank -> files in which it speaks. `unplaced`: hosts or files whose local ranks are not known as
-    global ones. `file_ranks`: files of one rank alone. `mixed`: files in which several machines speak.
+    global ones. `file_ranks`: files of one rank alone. `mixed`: files in which several machines speak. `least`: ranks that there are at least, as communicators
+    state. `of_many`: files named after one rank in which others speak.
     """
 
     world_size: int | None
@@ -38,12 +39,14 @@ class Census:
     tasks_are_ranks: bool = False
     file_hosts: dict[str, str] = field(default_factory=dict)
     file_ranks: dict[str, int] = field(default_factory=dict)
+    least: int = 0
+    of_many: set[str] = field(default_factory=set)
     mixed: set[str] = field(default_factory=set)
 
     @property
     def size(self) -> int:
         """The world size, or one more than the greatest rank that anything shows."""
-        return self.world_size or max(self.heard, default=-1) + 1
+        return self.world_size or max(self.least, max(self.heard, default=-1) + 1)
 
     @property
     def silent(self) -> tuple[int, ...]:
@@ -56,7 +59,7 @@ class Census:
         rank, source = event.rank, event.rank_from
         if source is RankFrom.GROUP and event.group is not None:
             rank = None
-        if event.what in _SPOKEN_OF:
+        if event.what in _SPOKEN_OF or (source is RankFrom.FILE and event.file in self.of_many):
             rank, source = None, None
         if event.what == "block_exit" and not self._agrees(event):
             # Lines of the block are missing: the exit code is another rank's.
@@ -157,6 +160,11 @@ def take_census(
     """Who is who. `hosts` and `buses`: what the heads of the logs say of ranks."""
     census = Census(stated)
     events = [event for log in logs for event in log.events]
+    census.least = max(
+        (e.numbers["nranks"] for e in events if e.what == "communicator"),
+        default=max((e.numbers["world"] for e in events if "world" in e.numbers), default=0),
+    )
+    census.of_many = {log.file.name for log in logs if log.file.rank is not None and not _only_own(log)}
     _hosts(census, logs, events, hosts)
     _files_of_one_rank(census, logs)
     _shifts(census, logs, events)
@@ -217,6 +225,12 @@ def _files_of_one_rank(census: Census, logs: Sequence[FileLog]) -> None:
 _NUMBER = re.compile(r"\d{1,7}")
 
 
+def _only_own(log: FileLog) -> bool:
+    """Whether nobody but the rank in a file's name speaks in it with a prefix."""
+    stated = {s.rank for s in log.speakers if s.rank_from is RankFrom.PREFIX}
+    return stated <= {log.file.rank}
+
+
 def _only(rank: int, log: FileLog) -> bool:
     """Whether nobody but one rank speaks in a file, as far as its lines say."""
     strong = {s.rank for s in log.speakers if s.rank is not None and s.rank_from in STRONG}
@@ -250,7 +264,8 @@ def _shifts(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) ->
     if len(agents) == 1:
         (agent,) = agents
         local = locals_of[agent]
-        beyond = max(ranks, default=0) > max(local) or (census.world_size or 0) > max(local) + 1
+        size = census.world_size or census.least
+        beyond = max(ranks, default=0) > max(local) or size > max(local) + 1
         alone = census.world_size or not (_is_a_node(agent, logs) or _others_may_be(agent, logs))
         if agent not in said and not beyond and alone:
             census.shifts[agent] = 0
@@ -302,13 +317,9 @@ def _tasks_are_ranks(census: Census, logs: Sequence[FileLog], events: Iterable[E
         return False
     if any(event.what in ("exit", "closing", "block_exit") for event in events):
         return False
-    size = census.world_size
+    size = census.world_size or census.least or None
     if labels:
-        return (
-            bool(both)
-            or (size is not None and max(labels) + 1 == size)
-            or (size is None and len(labels) > 1 and labels == set(range(len(labels))))
-        )
+        return bool(both) or (size is not None and max(labels) + 1 == size)
     by_host: dict[str, set[int]] = defaultdict(set)
     for event in events:
         if event.what == "task_end":
@@ -317,7 +328,8 @@ def _tasks_are_ranks(census: Census, logs: Sequence[FileLog], events: Iterable[E
 
 
 def _rank_of(speaker: Speaker, log: FileLog, census: Census) -> int | None:
-    if speaker.rank is not None and speaker.rank_from in STRONG:
+    guessed = speaker.rank_from is RankFrom.FILE and log.file.name in census.of_many
+    if speaker.rank is not None and speaker.rank_from in STRONG and not guessed:
         return speaker.rank
     if speaker.local_rank is not None:
         shift = census.shifts.get(agents_of(log.file.name, speaker.host, speaker.task, census.mixed))
@@ -335,6 +347,7 @@ def _pids(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> N
             known = census.pids.get(key, rank)
             census.pids[key] = rank if known == rank else None
 
+    size = census.world_size or census.least
     for log in logs:
         for speaker in log.speakers:
             rank = _rank_of(speaker, log, census)
@@ -345,7 +358,7 @@ def _pids(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> N
             known = census.pids.get((event.host or "", pid), event.rank)
             if known == event.rank and "damaged" not in event.words:
                 note(event.host, pid, event.rank)
-        elif event.what == "communicator" and event.pid and event.numbers["nranks"] == census.world_size:
+        elif event.what == "communicator" and event.pid and event.numbers["nranks"] == size:
             note(event.host, event.pid, event.numbers["rank"])
             census.heard.setdefault(event.numbers["rank"], set()).add(event.file)
         elif event.what == "exit" and (pid := event.numbers.get("pid")):
@@ -367,7 +380,7 @@ def _buses(census: Census, events: Iterable[Event], heads: Mapping[int, str]) ->
     for event in events:
         if event.what != "communicator" or "bus" not in event.words:
             continue
-        whole = census.world_size is not None and event.numbers["nranks"] == census.world_size
+        whole = event.numbers["nranks"] == (census.world_size or census.least)
         own = event.rank if event.rank_from in STRONG else event.numbers["rank"] if whole else None
         if own is not None:
             rank = own

@@ -80,7 +80,7 @@ class Event:
     of its file, None if unknown, exact to `precision_s`. `rank` is global unless `rank_from` says otherwise.
     `named`: ranks that the line names, apart from who speaks. `host`, `local_rank`, `pid`, `task` are the
     speaker's, or whom a launcher, scheduler or kernel speaks of. `symptom_of` says why it is
-    a consequence. `repeats`: how often it was said more; `dropped`: how many of its like were left out by
+    a consequence. `after_step`: the step that its file had reported last. `repeats`: how often it was said more; `dropped`: how many of its like were left out by
     whoever wrote the log.
     """
 
@@ -104,6 +104,7 @@ class Event:
     numbers: Mapping[str, int] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
     symptom_of: str | None = None
+    after_step: int | None = None
     repeats: int = 0
     dropped: int = 0
 

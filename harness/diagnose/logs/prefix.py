@@ -14,13 +14,18 @@ MAX_HEAD_CHARS = 600
 _RANK = re.compile(r"\[rank(\d{1,7})\]:?")
 _MPI = re.compile(r"\[\d+,(\d{1,7})\]<std(?:out|err)>:?")
 _LIGHTNING = re.compile(r"\[rank: (\d{1,7})\]")
-_LOCAL = re.compile(r"\[[A-Za-z][A-Za-z_-]*?(\d{1,5})\]:")
+_LOCAL = re.compile(r"\[(?:default|trainer|worker|main|train|actor|agent|local_rank_?|proc)(\d{1,5})\]:")
+"""torchrun's label: the role's name (``default`` unless set) and the LOCAL rank. Any other word is a message's."""
+
 _RAY = re.compile(r"\(([\w.:<>*-]+(?: \w+){0,3}) pid=(\d{1,9})(?:, ip=([\w.:-]{3,60}))?\)")
 _TASK = re.compile(r"(\d{1,7}): ")
 _HOST = re.compile(r"([A-Za-z][\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): ")
 _CLOUD = re.compile(r"[\w-]{1,80}\.([\w-]{1,80}) \[std(?:out|err)\] ?")
 _TABLE = re.compile(r"\| *(\S[^|]{0,60}?) *\| ")
 _COUNTER = re.compile(r"\[\d{1,9}(?:/\d{1,9})?\](?=\s|\[)")
+_CRI = re.compile(r"std(?:out|err) [FP] ")
+_POD = re.compile(r"\[pod/[\w./-]{1,200}\] ?")
+_UNIT = re.compile(r"([\w.-]{1,80}) [\w@.:/-]{1,80}\[\d{1,9}\]: ")
 _LEVEL = re.compile(r"(?:\[?(?:INFO|WARN(?:ING)?|ERROR|DEBUG|CRITICAL|FATAL)\]?)(?=[\s:|-])[\s:|-]{0,3}")
 _LOGGER = re.compile(r"\[[\w.]{1,60}(?:\.py)?:\d{1,6}(?::\w{1,60})?\] ?|\[NeMo [A-Z] [^\]]{0,80}\] ?")
 _GLOG = re.compile(
@@ -143,6 +148,11 @@ def _strip(text: str, at: int, end: int, found: dict[str, int | str]) -> int:
             if stripped := pattern.match(text, at, end):
                 found["time"] = 1
                 return stripped.end() - at
+    if first == "s" and (flag := _CRI.match(text, at, end)):
+        return flag.end() - at
+    if "time" in found and (unit := _UNIT.match(text, at, end)):
+        found.setdefault("host", unit[1])
+        return unit.end() - at
     if not _MAY_BE_HOST.match(text, at, end):
         return 0
     if nccl := _NCCL.match(text, at, end):
@@ -164,6 +174,8 @@ def _strip(text: str, at: int, end: int, found: dict[str, int | str]) -> int:
 
 
 def _strip_bracket(text: str, at: int, end: int, found: dict[str, int | str]) -> int:
+    if pod := _POD.match(text, at, end):
+        return pod.end() - at
     for pattern in (_RANK, _MPI, _LIGHTNING):
         if stated := pattern.match(text, at, end):
             if pattern is _RANK and "rank" in found:

@@ -185,6 +185,7 @@ class LogReader:
         self._steps: dict[Speaker, int] = {}
         self._members: dict[tuple[int, int], int] = {}
         self._broken = False
+        self._step_seen: int | None = None
         self._stamped: set[int] = set()
         self._front = ""
         self._body = 0
@@ -355,6 +356,8 @@ class LogReader:
         wording = "" if what in _NOISY else _DIGITS.sub("#", text[:120])
         exact = tuple(sorted(parsed.numbers.items())) if what in _ALWAYS_KEPT else ()
         group = spoken.group.uid if spoken.group else None
+        if event.tier in (1, 2) and self._step_seen is not None:
+            event = dataclasses.replace(event, after_step=self._step_seen)
         key = (what, speaker, self._attempt, group, wording, exact, parsed.named[:4])
         kept = self._said.setdefault(key, [])
         self._counts[key] = self._counts.get(key, 0) + 1
@@ -367,9 +370,12 @@ class LogReader:
     def _step(self, parsed: Parsed, spoken: Spoken, speaker: Speaker) -> None:
         """A step that goes back behind a failure begins another attempt."""
         now, before = parsed.numbers["step"], self._steps.get(speaker)
-        if before is not None and now < before and self._broken:
+        counts_on = parsed.words.get("form") != "plain"
+        if before is not None and now < before and self._broken and counts_on:
             self._new_attempt()
         self._steps[speaker] = now
+        if counts_on:
+            self._step_seen = now
 
     def _communicator(self, parsed: Parsed, speaker: Speaker) -> None:
         """A process that takes another's place behind a failure begins another attempt."""
@@ -395,6 +401,7 @@ class LogReader:
         self.log.restarts.append((self._attempt, self._number))
         self._broken = False
         self._steps.clear()
+        self._step_seen = None
         self._members.clear()
 
     def _continue(self, spoken: Spoken, text: str) -> bool:
@@ -475,6 +482,7 @@ class LogReader:
                 return True
         self._emit("exception", tier, line.number, spoken, speaker, parsed)
         self._raised = _Raised(line.number, speaker, words)
+        self._broken = True
         self._follow_to = line.number + CONTINUES_LINES
         return False
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from harness.diagnose.logs.census import Census, agents_of
 from harness.diagnose.logs.clocks import Alignment, Anchor, Clock, FileClock, align
 from harness.diagnose.logs.clocks import Event as Dated
-from harness.diagnose.logs.event import Event
+from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.reader import FileLog
 from harness.diagnose.logs.stamps import read_stamp, slurm_time
 from harness.diagnose.logs.waits import Waits, read_waits
@@ -17,6 +17,9 @@ TOGETHER_S = 60.0
 """Watchdogs of one collective, and dumps that one signal asks for, come within this of one another."""
 
 STEP_SPREAD_S = 30.0
+WENT_ON_STEPS = 2
+LONG_STEP_S, CLOCKS_S = 30.0, 2.0
+"""A step of unknown length counts as so long; clocks that were tied by steps differ by so much at most."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Story:
     @cached_property
     def _steps(self) -> Mapping[tuple[str, int], Event]:
         """Each rank's last step line in each file."""
-        last = [e for e in self.of("step") if e.rank is not None]
+        last = [e for e in self.of("step") if e.rank is not None and e.rank_from is not RankFrom.CONTEXT]
         return {(e.file, e.rank): e for e in sorted(last, key=lambda e: e.line) if e.rank is not None}
 
     def of(self, *whats: str) -> list[Event]:
@@ -137,9 +140,33 @@ class Story:
         return common if common is not None else event.at
 
     def later_step(self, event: Event) -> Event | None:
-        """A step that the same speaker reports after an event in the same file: it went on."""
+        """A step that shows that a rank, or the job, went on after an event.
+
+        The rank's own next step, or one of anybody's that is two further on: steps are made together, and
+        one rank prints them for all. A completed training counts as well.
+        """
         step = self._steps.get((event.file, event.rank)) if event.rank is not None else None
-        return step if step is not None and step.line > event.line else None
+        if step is not None and step.line > event.line:
+            return step
+        for other in (*self._steps.values(), *self._nobodys_steps):
+            if other.file == event.file and other.line > event.line and event.after_step is not None:
+                if other.numbers["step"] >= event.after_step + WENT_ON_STEPS:
+                    return other
+            elif other.file != event.file and self._far_after(event, other):
+                return other
+        return next((e for e in self.of("completed") if self.before(event, e) is True), None)
+
+    @cached_property
+    def _nobodys_steps(self) -> Sequence[Event]:
+        return [e for e in self.of("step") if e.rank is None or e.rank_from is RankFrom.CONTEXT]
+
+    def _far_after(self, event: Event, step: Event) -> bool:
+        """Whether a step of another file came so late after an event that two were made in between."""
+        if event.precision_s > TOGETHER_S or step.precision_s > TOGETHER_S:
+            return False
+        seconds = self.seconds_between(event, step)
+        usual = step.numbers["step_ms"] / 1e3 if "step_ms" in step.numbers else LONG_STEP_S
+        return seconds is not None and seconds > WENT_ON_STEPS * usual + CLOCKS_S
 
 
 def _dated(event: Event) -> Dated:

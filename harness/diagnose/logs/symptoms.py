@@ -30,7 +30,8 @@ COMMUNICATION = re.compile(
     r"NCCL error|nccl\w{1,30}Error|ProcessGroup(?:Gloo|NCCL)|TCPStore|sendBytes|recvValue|"
     r"ollective operation timeout|NCCL communicator (?:was )?(?:aborted|encountered)|Rendezvous\w{1,30}Error|"
     r"Detected mismatch between collectives|WorkNCCL|store based barrier|waiting for clients|"
-    r"Socket Timeout|Broken pipe|Process group .{0,40}(?:destroyed|aborted)",
+    r"Socket Timeout|Broken pipe|BrokenPipeError|ConnectionResetError|ConnectionAbortedError|ConnectionRefusedError|"
+    r"^(?:RuntimeError: )?Connection reset by peer|store->get|key-value store|Process group .{0,40}(?:destroyed|aborted)",
 )
 WRAPPERS = re.compile(
     r"ChildFailedError|SignalException|SystemExit|KeyboardInterrupt|CalledProcessError|RayTaskError|RayActorError|"
@@ -38,6 +39,12 @@ WRAPPERS = re.compile(
     r"RemoteTraceback|BdbQuit|GeneratorExit"
 )
 STOPPED = re.compile(r"killed by signal: (?:Terminated|Interrupt|Hangup)|Received SIG(?:TERM|INT|HUP)")
+RAISED = (
+    *("exception", "cuda_launch", "cuda_other", "device_assert", "loader_death", "ais_loader", "device_oom"),
+    *("ecc", "shared_memory", "storage", "crash"),
+)
+"""What a program says of itself; some of it is handled."""
+
 NOT_FATAL = re.compile(r"(?:Warning|StopIteration)$")
 
 
@@ -55,14 +62,7 @@ def why_symptom(event: Event, story: Story) -> str | None:
     """Why an event is a consequence of something else, None if it may be a cause."""
     if event.what in ("exit", "block_exit", "task_end"):
         return _why_exit(event, story)
-    if event.what in (
-        "exception",
-        "cuda_launch",
-        "cuda_other",
-        "device_assert",
-        "loader_death",
-        "ais_loader",
-    ):
+    if event.what in RAISED:
         return _why_exception(event, story)
     return None
 
@@ -77,10 +77,14 @@ def _why_exception(event: Event, story: Story) -> str | None:
             return "it need not end anything"
     if STOPPED.search(event.text):
         return "somebody asked it to end"
+    if later := story.later_step(event):
+        said = f"step {later.numbers['step']}" if later.what == "step" else "the training was completed"
+        return f"the job went on: {said} at {later.place}"
     if event.rank is None:
         return None
-    if step := story.later_step(event):
-        return f"the rank went on: step {step.numbers['step']} at {step.place}"
+    for asked in story.of_rank(event.rank):
+        if asked.what in ("sigterm", "preempted") and story.before(asked, event):
+            return f"the rank had been asked to end at {asked.place}"
     for timeout in story.of_rank(event.rank):
         if timeout.what == "watchdog_timeout" and story.before(timeout, event):
             return f"it came after the same rank's timeout at {timeout.place}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 _RANK = re.compile(
     r"(?<![A-Za-z])(?<!node_)(?<!node-)(?<!local_)(?<!local-)(?:global[_-]?)?rank[_.-]?(\d{1,7})"
 )
+_MESH = re.compile(r"(?:^|[_.-])(?:pp|tp|dp|ep|cp|mp|sp|pipe(?:line)?|tensor|data|expert)[_.-]?$")
 _NODE = re.compile(r"(?<![A-Za-z])node(?:[_-]?(?:rank|id))?[_.-]?(\d{1,6})(?![0-9A-Za-z])")
 _NODE_OF_JOB = re.compile(
     r"(?:error|err|stderr|output|out|stdout|log|job|slurm)[_.-]\d{3,12}-(\d{1,5})\.(?:out|err|log|txt)"
@@ -45,7 +46,9 @@ def said_by(parts: Sequence[str], own: int) -> Said:
     attempts = [int(found[1]) for part in folders if (found := _ATTEMPT.fullmatch(part))]
     torchrun = len(folders) > 1 and _ATTEMPT.fullmatch(folders[-2]) and folders[-1].isascii()
     local = folders[-1] if torchrun and folders[-1].isdigit() and len(folders[-1]) < 8 else None
-    ranked = _RANK.search(name)
+    ranks = list(_RANK.finditer(name))
+    # A coordinate of a mesh is no rank, and of several numbers none is sure.
+    ranked = ranks[0] if len(ranks) == 1 and not _MESH.search(name[: ranks[0].start()]) else None
     places = [base, *reversed(folders[len(parts) - own :])]
     return Said(
         rank=int(ranked[1]) if ranked else None,
