@@ -242,7 +242,14 @@ def test_who_reports_a_nodes_failure_is_not_the_node(tmp_path: Path) -> None:
     assert (found.kind, found.culprits, found.where.hosts) == (Kind.NODE_LOST, (), ())
 
 
-def test_what_breaks_after_timeouts_is_what_the_abort_makes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "after",
+    [
+        raised("RuntimeError: CUDA error: unspecified launch failure"),
+        "[rank2]: cannot write the dump: No space left on device\n",
+    ],
+)
+def test_what_breaks_after_timeouts_is_what_the_abort_makes(after: str, tmp_path: Path) -> None:
     """A hang is not explained by what its end breaks."""
     timeouts = "".join(
         f"[rank{r}]: [PG ID 0 PG GUID 0(default_pg) Rank {r}] Watchdog caught collective operation timeout: "
@@ -251,7 +258,7 @@ def test_what_breaks_after_timeouts_is_what_the_abort_makes(tmp_path: Path) -> N
         for r in range(4)
     )
 
-    found = expect(tmp_path, timeouts + raised("RuntimeError: CUDA error: unspecified launch failure"))
+    found = expect(tmp_path, timeouts + after)
 
     assert (found.kind, found.culprits) == (Kind.FABRIC_STALLED, ())
 

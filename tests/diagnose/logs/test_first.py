@@ -138,12 +138,14 @@ def test_what_all_ranks_do_alike_is_nobodys(tmp_path: Path) -> None:
     assert "ranks 0-7 all failed alike" in found.summary
 
 
-def test_an_exit_code_alone_is_a_suspicion(tmp_path: Path) -> None:
-    """Why it ended nobody says."""
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_exit_code_alone_is_a_suspicion(closed: bool, tmp_path: Path) -> None:
+    """Why it ended nobody says, whether or not the others still lived."""
     labels = "".join(f"[default{r}]:hello\n" for r in range(8))
     exit_ = "failed (exitcode: 1) local_rank: 3 (pid: 103) of binary: /usr/bin/python3\n"
+    closing = "".join(f"Sending process {100 + r} closing signal SIGTERM\n" for r in range(8) if r != 3)
 
-    found = decide(tmp_path, {"job.log": labels + exit_})
+    found = decide(tmp_path, {"job.log": labels + (closing if closed else "") + exit_})
 
     assert (found.kind, found.culprits, found.suspects) == (Kind.RANK_EXITED, (), (3,))
 

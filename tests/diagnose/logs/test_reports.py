@@ -55,6 +55,20 @@ def test_a_report_in_a_job_of_unknown_size_convicts_nobody(tmp_path: Path) -> No
     assert expect(tmp_path, DESYNC, None).culprits == ()
 
 
+@pytest.mark.parametrize(
+    ("world", "culprits", "suspects"), [(8, (6, 7), ()), (16, (), (6, 7)), (None, (), (6, 7))]
+)
+def test_a_report_convicts_only_where_it_covers_all(
+    world: int | None, culprits: tuple[int, ...], suspects: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Two of eight did not join: in a larger job these are numbers inside a group."""
+    text = DESYNC.replace("[3] fin", "[6,7] fin").replace("[0,1,2] joined", "[0,1,2,3,4,5] joined")
+
+    found = expect(tmp_path, text, world)
+
+    assert (found.culprits, found.suspects) == (culprits, suspects)
+
+
 def test_if_all_joined_and_none_finished_it_is_nobody(tmp_path: Path) -> None:
     """The report then says that messages do not arrive."""
     text = "[0,1,2,3] joined but didn't finish collective #1371 (count from 1)\n"
@@ -143,14 +157,18 @@ def test_waiting_for_the_coordinator_names_nobody(tmp_path: Path) -> None:
 
 
 def test_of_several_barriers_the_earliest_counts(tmp_path: Path) -> None:
-    """What follows is missed by others, for the first's sake."""
+    """What follows is missed by others, for the first's sake; it may stand in the file that is read first."""
     line = (
+        "2026-08-08 03:00:00,000 node-0:42:99 [0] NCCL INFO hello\n"
         "2026-08-08 03:1{minute}:00,000 [rank0]: RuntimeError: Rank {rank} failed to pass "
         "monitoredBarrier in 1000 ms\n"
     )
-    text = line.format(minute=1, rank=2) + line.format(minute=5, rank=3)
+    files = {"a.log": line.format(minute=5, rank=3).encode(), "b.log": line.format(minute=1, rank=2).encode()}
 
-    assert expect(tmp_path, text, 8).culprits == (2,)
+    found = analyse_logs([write(files, tmp_path)], 8).finding
+
+    assert found is not None
+    assert found.culprits == (2,)
 
 
 @pytest.mark.parametrize(
