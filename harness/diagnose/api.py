@@ -69,7 +69,7 @@ def conclude(gathered: Gathered, finding: Finding | None = None) -> Result:
     """Weigh what was gathered, or put what is known around a finding that was reached otherwise."""
     finding = finding or decide(gathered)
     finding, revised = weighed_with_logs(finding, gathered)
-    if finding is gathered.text.finding:
+    if finding.source == "log" and gathered.text.finding is not None:
         finding, revised = against_logs(finding, gathered), gathered.text.revised
     sampled = {
         rank: frames_text(own.main)

@@ -50,7 +50,7 @@ def death_by_logs(gathered: Gathered) -> Finding | None:
         return None
     if gathered.exits is not None and finding.kind not in LAUNCHERS_DO_NOT_KNOW:
         return None
-    if finding.suspects and _dumps_convict(gathered):
+    if not finding.culprits and _dumps_convict(gathered):
         return None
     return finding
 

@@ -127,11 +127,22 @@ class Census:
 
 
 _SPOKEN_OF = frozenset(
-    ("xid", "kernel_oom", "cancelled", "task_end", "slurm_oom", "node_lost", "exit", "closing", "exit_ok")
+    (
+        "xid",
+        "kernel_oom",
+        "cancelled",
+        "task_end",
+        "slurm_oom",
+        "node_lost",
+        "exit",
+        "closing",
+        "exit_ok",
+        "return_code",
+    )
 )
 """Lines of a kernel, a scheduler or a launcher: whose file they stand in does not say whom they mean."""
 
-_PID_IN_NUMBERS = frozenset(("exit", "exit_ok", "closing", "kernel_oom", "xid", "block_exit"))
+_PID_IN_NUMBERS = frozenset(("shell_killed", "exit", "exit_ok", "closing", "kernel_oom", "xid", "block_exit"))
 
 
 def agents_of(file: str, host: str | None, task: int | None, mixed: Container[str] = ()) -> Agent:

@@ -84,7 +84,7 @@ _BEGIN_END = (
 _DONE = re.compile(
     r"Trainer\.fit. stopped: .max_(?:steps|epochs|time)=|[Tt]raining (?:is )?(?:complete|"
     r"completed|finished|done)\b|"
-    r"[Ff]inished training|exiting program at iteration|\[after training is done\]|[Tt]raining "
+    r"[Ff]inished training(?! epoch)|exiting program at iteration|\[after training is done\]|[Tt]raining "
     r"run (?:complete|finished)|All \d+ steps (?:done|completed)"
 )
 _STORAGE_WORDS = (

@@ -116,8 +116,13 @@ def completed_first(story: Story, found: Found) -> Finding | None:
     steps = [s for s in story.of("step") if story.before(end, s) is True]
     if any(s.rank is None or end.rank is None or s.rank != end.rank for s in steps):
         return _finished_early(story, end, steps, found)
+    if any(f.kind in (Kind.CHECKPOINT_FAILED, Kind.STORAGE_FAILURE) for f in found.failures):
+        # What was to be saved last is lost: these results are not usable.
+        return None
     troubles = [*(f.first for f in found.failures), *story.of(*TROUBLE, *STOPS)]
     if not troubles:
+        return None
+    if not _for_all(done, story):
         return None
     for trouble in troubles:
         before = story.before(end, trouble)
@@ -134,6 +139,13 @@ def completed_first(story: Story, found: Found) -> Finding | None:
         evidence=(cite(end), cite(_first(troubles, story), says="only then")),
         chain=("training complete", f"-> in shutdown: {short(_first(troubles, story).text)}"),
     )
+
+
+def _for_all(done: Sequence[Event], story: Story) -> bool:
+    """Whether a completion line speaks for the job: said by most ranks, or by who prints its steps."""
+    ranks = {e.rank for e in done if e.rank is not None}
+    printing = {0, *(e.rank for e in story.of("step"))}
+    return None in {e.rank for e in done} or bool(ranks & printing) or 2 * len(ranks) > story.census.size
 
 
 def _finished_early(story: Story, end: Event, steps: Sequence[Event], found: Found) -> Finding | None:

@@ -32,6 +32,10 @@ ORDER = (
 )
 """The most specific first (DIAGNOSIS, logs, rule 5)."""
 
+KERNEL = ("xid", "kernel_oom")
+A_DAY_S = 16 * 3600.0
+"""A kernel's clock is the host's, perhaps in another zone: what is further away is of another run."""
+
 AFTERMATH_XIDS = frozenset((45,))
 """What the driver says when it cleans up after something else."""
 
@@ -69,7 +73,8 @@ _NOT_FINITE = re.compile(
     re.IGNORECASE,
 )
 _HOST_MEMORY = re.compile(
-    r"DataLoader worker \(pid.{0,30}killed by signal: (Killed|Bus error)|Cannot allocate memory|MemoryError"
+    r"DataLoader worker \(pid.{0,30}killed by signal: (Killed|Bus error)|Cannot allocate memory|"
+    r"(?<![A-Za-z])MemoryError"
 )
 
 
@@ -152,14 +157,44 @@ def _xid(event: Event, story: Story) -> Failure | None:
     kind = (
         Kind.HARDWARE_FAULT if code in HARDWARE_XIDS else Kind.DEVICE_ASSERT if code in (13, 31, 43) else None
     )
-    return _of(kind, event, how=f"xid_{code}") if kind else None
+    if kind is None or not _of_this_run(event, story):
+        return None
+    if kind is Kind.DEVICE_ASSERT and _foreign(event, story):
+        return None
+    return _of(kind, event, how=f"xid_{code}")
+
+
+def _of_this_run(event: Event, story: Story) -> bool:
+    """Whether a kernel's line can be of the job's time: zones and clocks differ by hours, not by a day."""
+    times = [e.at for e in story.events if e.at is not None and e.what not in KERNEL and e.precision_s < 60]
+    if event.at is None or not times or event.precision_s >= 60:
+        return True
+    return min(times) - A_DAY_S < event.at < max(times) + A_DAY_S
+
+
+def _foreign(event: Event, story: Story) -> bool:
+    """Whether a process that the kernel names is none of the job's, as far as those are known."""
+    pid = event.numbers.get("pid")
+    if pid is None:
+        return False
+    own = {p: r for (host, p), r in story.census.pids.items() if host in ("", event.host or "")}
+    known = {r for r in own.values() if r is not None}
+    if event.rank is not None:
+        return pid not in own and event.rank in known
+    return pid not in own and bool(known) and len(known) >= story.census.size
 
 
 def _ecc(event: Event, story: Story) -> Failure:
     return _of(Kind.HARDWARE_FAULT, event, how="ecc")
 
 
-def _kernel_oom(event: Event, story: Story) -> Failure:
+def _kernel_oom(event: Event, story: Story) -> Failure | None:
+    if not _of_this_run(event, story):
+        return None
+    killed = any(exit_code(e)[1] == 9 for e in story.of("exit", "block_exit", "task_end"))
+    if event.rank is None and (_foreign(event, story) or (not killed and story.of("completed", "step"))):
+        # Nobody of the job is known to have been killed: the process may be anybody's.
+        return None
     return _of(Kind.HOST_OOM, event, how="oom_killed")
 
 
@@ -177,6 +212,19 @@ def _cuda(event: Event, story: Story) -> Failure:
 
 def _loader(event: Event, story: Story) -> Failure:
     return _of(Kind.HOST_OOM, event, how=event.words.get("how"), site="dataloader")
+
+
+def _bad_alloc(event: Event, story: Story) -> Failure:
+    return _of(Kind.HOST_OOM, event, how="exception")
+
+
+def _shell(event: Event, story: Story) -> Failure:
+    """A shell or DeepSpeed's launcher on an end: which rank it was, they do not say."""
+    _, number = exit_code(event)
+    failure = _of(
+        Kind.RANK_EXITED, event, how="signal" if number else "exit_code", signal=_signal_name(number)
+    )
+    return dataclasses.replace(failure, rank=None, sure=False)
 
 
 def _shared(event: Event, story: Story) -> Failure:
@@ -210,7 +258,21 @@ def _retry(event: Event, story: Story) -> Failure | None:
     return _of(Kind.STORAGE_FAILURE, event, site="dataloader")
 
 
+_OTHER_RANKS = re.compile(r"\b[Rr](?:ank|ANK)s?[ :=#]{0,2}(?:dict_keys\(\[)?(\d{1,7})\b|\brank(\d{1,7})\b")
+
+
 def _exception(event: Event, story: Story) -> Failure:
+    """An exception; one that speaks of other ranks says nothing against who raised it."""
+    failure = _kind_of_exception(event, story)
+    said = f"{event.text} {event.words.get('said', '')}"
+    named = {int(a or b) for a, b in _OTHER_RANKS.findall(said[:1000])} - {event.rank}
+    if not named or event.rank is None:
+        return failure
+    known = tuple(sorted(r for r in named if r < max(story.census.size, 1)))
+    return dataclasses.replace(failure, sure=False, ranks=known)
+
+
+def _kind_of_exception(event: Event, story: Story) -> Failure:
     """An exception by what it says and where it was raised."""
     said, name = event.words.get("said", ""), event.words.get("type", "").rsplit(".", 1)[-1]
     whole = f"{name}: {said}"
@@ -330,6 +392,9 @@ _MAKERS = {
     "slurm_oom": _slurm_oom,
     "crash": _crash,
     "storage": _storage,
+    "bad_alloc": _bad_alloc,
+    "shell_killed": _shell,
+    "return_code": _shell,
 }
 
 

@@ -107,7 +107,7 @@ def _several_idle(ranks: list[int], stuck: int, peers: Sequence[Wait], story: St
 def unequal_numbers(story: Story) -> Finding | None:
     """One rank waits in another number of one named group than its peers, since the same time."""
     for key in story.waits.stuck_groups():
-        waits = [w for w in story.waits.of_group(key) if w.seq is not None]
+        waits = [w for w in story.waits.of_group(key) if w.seq is not None and str(w.op) not in P2P]
         numbers = by_seq(waits)
         if len(numbers) < 2:
             continue
@@ -115,7 +115,7 @@ def unequal_numbers(story: Story) -> Finding | None:
         odd = [w for w in waits if w.seq != usual]
         if len(agreeing) <= len(odd) or not _began_together(waits, story):
             continue
-        named = key != UNNAMED
+        named = key != UNNAMED and _on_one_clock(waits, story)
         sure = named and len(agreeing) >= AGREEING and len(odd) == 1 and all(w.event.strong for w in odd)
         return _unequal(odd, agreeing, usual, sure, story)
     return None
@@ -134,6 +134,12 @@ def _began_together(waits: Sequence[Wait], story: Story) -> bool:
         if abs(apart) > TOGETHER_S:
             return False
     return True
+
+
+def _on_one_clock(waits: Sequence[Wait], story: Story) -> bool:
+    """Whether times, where there are any, can be compared: files of two runs look like one job's."""
+    dated = [w.event for w in waits if w.event.at is not None]
+    return all(story.seconds_between(dated[0], event) is not None for event in dated[1:])
 
 
 def _lasted(wait: Wait) -> float:

@@ -132,7 +132,33 @@ def block_index(message: str) -> Parsed | None:
     return Parsed(numbers={"index": int(found[1])}) if found else None
 
 
+_SHELL = re.compile(r"\bline \d{1,6}: +(\d{1,9}) (Killed|Segmentation fault|Aborted|Bus error|Terminated)\b")
+_RETURNED = re.compile(r"exits with return code = (-?\d{1,5})")
+_SIGNALS = {"Killed": -9, "Segmentation fault": -11, "Aborted": -6, "Bus error": -7, "Terminated": -15}
+
+
+def shell_killed(message: str) -> Parsed | None:
+    """A shell's word on a process that a signal ended."""
+    found = _SHELL.search(message)
+    if not found:
+        return None
+    return Parsed(numbers={"pid": int(found[1]), "code": _SIGNALS[found[2]]})
+
+
+def return_code(message: str) -> Parsed | None:
+    """DeepSpeed's launcher: the local rank that it prints is the last one's that it started, not this one's."""
+    found = _RETURNED.search(message)
+    return Parsed(numbers={"code": int(found[1])}) if found else None
+
+
 CLASSES = (
+    LineClass(
+        "shell_killed",
+        KILLER,
+        r"[0-9] Killed |[0-9] Segmentation fault |[0-9] Aborted |[0-9] Bus error |[0-9] Terminated ",
+        shell_killed,
+    ),
+    LineClass("return_code", KILLER, r"exits with return code = ", return_code),
     LineClass("block_index", CONTEXT, r"\[[0-9]+\]:[ ]*$", block_index),
     LineClass("exit_ok", CONTEXT, r" exits successfully", ended_well),
     LineClass(

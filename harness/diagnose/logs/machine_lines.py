@@ -90,7 +90,13 @@ def loader_death(message: str) -> Parsed | None:
     return Parsed("exception", numbers=numbers, words={"type": "RuntimeError"})
 
 
+def bad_alloc(message: str) -> Parsed | None:
+    """C++ that found no memory: an abort of its own."""
+    return Parsed(words={"how": "bad_alloc"}) if "bad_alloc" in message else None
+
+
 CLASSES = (
+    LineClass("bad_alloc", KILLER, r"std::bad_alloc", bad_alloc),
     LineClass("xid", KILLER, r"Xid \(?(PCI:)?[0-9a-fA-F]", xid),
     LineClass("kernel_oom", KILLER, r"ut of memory[:,]? Kill|oom-kill:constraint", kernel_oom),
     LineClass("device_oom", KILLER, r"CUDA out of memory|OutOfMemoryError: (CUDA|HIP)", device_oom),

@@ -36,6 +36,7 @@ def desync_report(story: Story) -> Finding | None:
         return None
     # The report's ranks count inside its group: only where they cover all ranks are they global.
     covers = story.world_size is not None and set(missing) | set(present) >= set(range(story.world_size))
+    global_ = covers or not any(e.group is not None and not e.group.is_default for e in story.events)
     few = 2 * len(missing) < len(missing) + len(present)
     sure = covers and few
     summary = (
@@ -49,8 +50,8 @@ def desync_report(story: Story) -> Finding | None:
         confidence=Confidence.LIKELY if sure else Confidence.POSSIBLE,
         summary=f"{summary} (torch's desync report)",
         culprits=tuple(missing) if sure else (),
-        suspects=() if sure else tuple(missing),
-        victims=story.others(missing),
+        suspects=tuple(missing) if global_ and not sure else (),
+        victims=story.others(missing) if global_ else (),
         where=Where(seq=seq, stuck_seq=seq, op=op.lower() if op else None),
         evidence=tuple(cite(e) for e in (*absent[:2], *joined[:1])),
         chain=(summary, "-> the others time out"),
@@ -70,6 +71,13 @@ def monitored_barrier(story: Story) -> Finding | None:
     together = [e for e in missed if story.before(first, e) is not True or _near(first, e, story)]
     named = Counter(r for e in together for r in e.named)
     ranks = tuple(sorted(named))
+    if any(
+        e.rank not in (0, None)
+        for e in together
+        if e.what == "barrier_missed" and len(e.named) > 0 and _by_root(e)
+    ):
+        # Rank 0 of a smaller group reports, and counts inside it.
+        return None
     if not ranks or (story.world_size and max(ranks) >= story.world_size):
         return None
     sure = 2 * len(ranks) < max(story.census.size, 3)
@@ -87,6 +95,11 @@ def monitored_barrier(story: Story) -> Finding | None:
         evidence=tuple(cite(e) for e in (*together[:2], *own[:1])),
         chain=(summary, "-> the others give up"),
     )
+
+
+def _by_root(event: Event) -> bool:
+    """Whether the root of a barrier reports; any other member only names whom it waited for."""
+    return "[Rank 0]" in event.text
 
 
 def _near(first: Event, other: Event, story: Story) -> bool:

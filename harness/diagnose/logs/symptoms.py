@@ -60,7 +60,7 @@ def is_wrapper(event: Event) -> bool:
 
 def why_symptom(event: Event, story: Story) -> str | None:
     """Why an event is a consequence of something else, None if it may be a cause."""
-    if event.what in ("exit", "block_exit", "task_end"):
+    if event.what in ("exit", "block_exit", "task_end", "shell_killed", "return_code"):
         return _why_exit(event, story)
     if event.what in RAISED:
         return _why_exception(event, story)
@@ -100,6 +100,8 @@ def _why_exit(event: Event, story: Story) -> str | None:
         return "a launcher or a person asked it to end"
     if _signalled(event, story):
         return "its launcher had told it to end"
+    if signal == 6 and any(e.rank in (None, *ranks) for e in story.of("bad_alloc")):
+        return None
     if signal == 6 and (abort := _abort_of(ranks, story)) is not None:
         return f"an abort that follows {abort.place}"
     if signal == 9 and (earlier := _failed_before(event, story)):

@@ -88,8 +88,19 @@ class Waits:
 
     def stuck_groups(self) -> list[str]:
         """Groups in which somebody waits, the most waiting first."""
-        counts = Counter(key for _, key in self.waits)
+        counts = Counter(key for _, key in self.waits if key not in self.shared)
         return [key for key, _ in counts.most_common()]
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """Names that several groups bear: two global ranks claim one place in them."""
+        places: dict[tuple[str, int], set[int]] = defaultdict(set)
+        groups = [(rank, key, wait.group) for (rank, key), wait in self.waits.items()]
+        groups += [(rank, key, standing.group) for (rank, key), standing in self.standings.items()]
+        for rank, key, group in groups:
+            if group is not None and group.rank is not None:
+                places[key, group.rank].add(rank)
+        return frozenset(key for (key, _), ranks in places.items() if len(ranks) > 1)
 
     def standing(self, rank: int) -> list[Standing]:
         """All that a rank says of what it enqueued and completed."""
