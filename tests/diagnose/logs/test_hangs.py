@@ -362,6 +362,13 @@ def test_a_heartbeat_after_timeouts_is_an_effect(tmp_path: Path) -> None:
     assert found.kind is Kind.FABRIC_STALLED
 
 
+def test_a_heartbeat_after_some_timeouts_accuses_nobody(tmp_path: Path) -> None:
+    """Three of eight wait, the others' logs are not here: the heartbeat is one of the effects."""
+    lines = [*(timeout(r) for r in range(3)), BEAT.format(rank=5, tag="", says=STOPPED)]
+
+    assert accused(tmp_path, lines) == set()
+
+
 def test_the_gil_on_exit_accuses_nobody(tmp_path: Path) -> None:
     """Victims write it, too."""
     line = "[rank5]: Could not acquire GIL within 300 ms on exit, possible GIL induced hang"

@@ -377,7 +377,6 @@ FOUND: list[tuple[str, str, Mapping[str, int], Mapping[str, str]]] = [
     ("Culprit rank 5; Error type: COLLECTIVE_TYPE_MISMATCH", "pasted", {}, {}),
     ("Not all ranks joining collective, sequence number: 39", "pasted", {}, {}),
     ("missing ranks: {5}", "pasted", {}, {}),
-    ("Collective 39 at entry 38 errors", "pasted", {}, {}),
     # 20, 21
     ("12 ranks have launched up to operation 4711", "ras", {}, {}),
     (

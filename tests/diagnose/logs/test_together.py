@@ -12,7 +12,6 @@ from tests.simulate import Scenario, Shape
 from tests.test_corpus import unpacked
 
 DEFAULT = "[PG ID 0 PG GUID 0(default_pg) Rank {r}]"
-COPIED = "the finding of the logs is copied on its way, and no longer known as theirs"
 
 
 def dumps(folder: Path, fault: str) -> int:
@@ -100,7 +99,6 @@ def test_logs_outrank_dumps_on_who_died(tmp_path: Path) -> None:
     assert (found.kind, found.culprits) == (Kind.DEVICE_OOM, (guilty,))
 
 
-@pytest.mark.xfail(strict=True, reason=COPIED)
 def test_a_death_that_the_dumps_speak_against(tmp_path: Path) -> None:
     """The dumps convict another rank: it is listed, and the confidence falls."""
     guilty = dumps(tmp_path, "size")
@@ -182,7 +180,6 @@ def test_the_kernels_word_on_a_card_outranks_what_dumps_show(tmp_path: Path) -> 
     assert found.at[3].host == "node-0"
 
 
-@pytest.mark.xfail(strict=True, reason="the size that dumps record is not told to the room of logs")
 def test_the_size_that_dumps_record_counts_for_logs(tmp_path: Path) -> None:
     """So that a communicator of eight is known to be the one of all ranks, and its cards to be theirs."""
     dumps(tmp_path, "fabric")
@@ -239,7 +236,6 @@ def test_logs_of_another_place_beside_a_recorded_bundle(tmp_path: Path) -> None:
     assert (found.kind, found.culprits) == (Kind.COLLECTIVE_SKIPPED, (5,))
 
 
-@pytest.mark.xfail(strict=True, reason=COPIED)
 def test_the_first_to_signal_is_openly_revised(tmp_path: Path) -> None:
     """Logs alone: the loudest line names rank 0, the answer is rank 5."""
     signal = f"[rank0]: {DEFAULT.format(r=0)} First PG on this rank to signal dumping.\n"
