@@ -254,6 +254,7 @@ def test_the_first_to_signal_is_openly_revised(tmp_path: Path) -> None:
     [
         (idle(5), "hung"),
         (raised(2, OOM), "crashed"),
+        ("".join(f"[rank{r}]: Training complete\n" for r in range(8)) + idle(5), "finished"),
         ("[rank0]: step: 90  loss:  2.1\n", "running"),
         pytest.param(
             "[rank0]: step: 90  loss:  2.1\n[rank0]: Training complete\n",
