@@ -41,9 +41,11 @@ def test_without_a_stated_size_nobody_is_missed(tmp_path: Path) -> None:
     assert (told.census.silent, told.census.size) == ((), 3)
 
 
-def test_a_rank_beyond_the_world_is_none(tmp_path: Path) -> None:
+def test_a_rank_beyond_the_stated_world_is_none(tmp_path: Path) -> None:
     """It is garbage, or another job's."""
-    told = story(tmp_path, {"job.log": f"[rank0]: hello\n[rank9]: {OOM}\n"}, 4)
+    text = f"using world size: 4, data-parallel size: 2\n[rank0]: hello\n[rank9]: {OOM}\n"
+
+    told = story(tmp_path, {"job.log": text})
 
     assert the(told, "device_oom").rank is None
     assert 9 not in told.census.heard
