@@ -167,6 +167,7 @@ def completed(message: str) -> Parsed | None:
 
 CLASSES = (
     LineClass("traceback", LOOP, r"Traceback \(most recent call last\)"),
+    LineClass("ignored", CONTEXT, r"Exception ignored in"),
     LineClass(
         "exception", LOOP, r"(Error|Exception|Interrupt|Iteration|Timeout|Expired|NotFound)\b", exception
     ),

@@ -30,7 +30,11 @@ def stopped_from_outside(story: Story, found: Found) -> Finding | None:
     Where the order is not known, a failure of its own and a timeout outweigh the stop: a hang ends in a time
     limit, too, and a scheduler cleans up after a task that failed.
     """
-    stops = [e for e in story.of(*STOPS) if not e.words.get("reason", "").startswith("NODE FAIL")]
+    stops = [
+        e
+        for e in story.of(*STOPS)
+        if not e.words.get("reason", "").startswith("NODE FAIL") and story.later_step(e) is None
+    ]
     if not stops:
         return None
     stop = _first(stops, story)
@@ -145,6 +149,9 @@ def _for_all(done: Sequence[Event], story: Story) -> bool:
     """Whether a completion line speaks for the job: said by most ranks, or by who prints its steps."""
     ranks = {e.rank for e in done if e.rank is not None}
     printing = {0, *(e.rank for e in story.of("step"))}
+    if 2 * len(printing) > story.census.size > 2:
+        # Each speaks for itself.
+        printing = set()
     return None in {e.rank for e in done} or bool(ranks & printing) or 2 * len(ranks) > story.census.size
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.machine_lines import HARDWARE_XIDS
-from harness.diagnose.logs.story import Story
+from harness.diagnose.logs.story import DATED, Story
 from harness.diagnose.logs.symptoms import (
     OF_OTHERS,
     exit_code,
@@ -74,7 +74,7 @@ _NOT_FINITE = re.compile(
 )
 _HOST_MEMORY = re.compile(
     r"DataLoader worker \(pid.{0,30}killed by signal: (Killed|Bus error)|Cannot allocate memory|"
-    r"(?<![A-Za-z])MemoryError"
+    r"(?<![A-Za-z])MemoryError|node running low on memory"
 )
 
 
@@ -157,17 +157,31 @@ def _xid(event: Event, story: Story) -> Failure | None:
     kind = (
         Kind.HARDWARE_FAULT if code in HARDWARE_XIDS else Kind.DEVICE_ASSERT if code in (13, 31, 43) else None
     )
-    if kind is None or not _of_this_run(event, story):
+    if kind is None or not _of_this_run(event, story) or _quoted(event, story):
         return None
     if kind is Kind.DEVICE_ASSERT and _foreign(event, story):
         return None
     return _of(kind, event, how=f"xid_{code}")
 
 
+def _quoted(event: Event, story: Story) -> bool:
+    """Whether a kernel's words stand in a log of the job itself, which went on after them."""
+    own = any(e.what == "step" and e.file == event.file for e in story.of("step"))
+    return own and story.later_step(event) is not None
+
+
 def _of_this_run(event: Event, story: Story) -> bool:
     """Whether a kernel's line can be of the job's time: zones and clocks differ by hours, not by a day."""
-    times = [e.at for e in story.events if e.at is not None and e.what not in KERNEL and e.precision_s < 60]
-    if event.at is None or not times or event.precision_s >= 60:
+    times = [
+        e.at
+        for e in story.events
+        if e.at is not None
+        and e.what not in KERNEL
+        and e.precision_s < 60
+        and story.clocks[e.file].date in DATED
+    ]
+    own = event.at is not None and event.precision_s < 60 and story.clocks[event.file].date in DATED
+    if event.at is None or not own or not times:
         return True
     return min(times) - A_DAY_S < event.at < max(times) + A_DAY_S
 
@@ -192,7 +206,9 @@ def _kernel_oom(event: Event, story: Story) -> Failure | None:
     if not _of_this_run(event, story):
         return None
     killed = any(exit_code(e)[1] == 9 for e in story.of("exit", "block_exit", "task_end"))
-    if event.rank is None and (_foreign(event, story) or (not killed and story.of("completed", "step"))):
+    if story.later_step(event):
+        return None
+    if event.rank is None and (_foreign(event, story) or (not killed and story.of("completed"))):
         # Nobody of the job is known to have been killed: the process may be anybody's.
         return None
     return _of(Kind.HOST_OOM, event, how="oom_killed")

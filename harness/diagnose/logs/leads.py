@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.diagnose.logs.event import Event
-from harness.diagnose.logs.story import Story
+from harness.diagnose.logs.story import BEFORE_ALL, Story
 from harness.diagnose.logs.symptoms import is_communication
 from harness.diagnose.logs.waits import Wait
 from harness.diagnose.logs.wording import cite, short, who
@@ -144,19 +144,24 @@ def _last_words(ranks: Sequence[int], waits: Sequence[Wait], story: Story) -> li
 def missing_voices(story: Story) -> Finding | None:
     """Ranks that never report a timeout where all others do are suspects (rule 16)."""
     waiting = story.waits.waiting
-    if len(waiting) < 2 or not story.world_size:
+    # Where nothing states the size, those who are heard are all that there is to be told of.
+    size = story.world_size or (story.census.size if len(story.census.heard) == story.census.size else 0)
+    if len(waiting) < 2:
         return None
-    quiet = tuple(r for r in range(story.world_size) if r not in waiting)
-    if not quiet or 2 * len(quiet) >= story.world_size:
+    quiet = tuple(r for r in range(size) if r not in waiting)
+    if not quiet or 2 * len(quiet) >= size:
         return None
     keys = story.waits.stuck_groups()
+    if not keys:
+        return None
     whole = any(w.group is None or w.group.is_default for w in story.waits.of_group(keys[0]))
-    if not whole and len(quiet) > max(1, story.world_size // 16):
+    if not whole and len(quiet) > max(1, size // 16):
         # In a smaller group those who are not in it have nothing to report.
         return None
     waits = story.waits.of_group(keys[0])
-    heard = tuple(r for r in quiet if r in story.census.heard)
-    unheard = tuple(r for r in quiet if r not in story.census.heard)
+    other_runs = {e.file for e in story.earlier.get(BEFORE_ALL, ())}
+    heard = tuple(r for r in quiet if story.census.heard.get(r, set()) - other_runs)
+    unheard = tuple(r for r in quiet if r not in heard)
     observed = tuple(r for r in heard if r in story.waits.observers)
     parts = []
     if unheard:
@@ -167,9 +172,10 @@ def missing_voices(story: Story) -> Finding | None:
             + (f" ({who(observed)} only saw others' signal)" if observed else "")
         )
     stands = bool(heard) and not unheard
+    done = next((e for e in story.of("completed") if (e.rank,) == quiet), None)
     return Finding(
         source="log",
-        kind=Kind.RANK_STALLED if stands else Kind.INCONCLUSIVE,
+        kind=Kind.RANK_EXITED if done else Kind.RANK_STALLED if stands else Kind.INCONCLUSIVE,
         confidence=Confidence.POSSIBLE,
         summary=f"{who([w.rank for w in waits])} timed out in {waits[0].op or 'a collective'} seq "
         f"{waits[0].seq}; {' and '.join(parts)}: "

@@ -22,6 +22,7 @@ _TASK = re.compile(r"(\d{1,7}): ")
 _HOST = re.compile(r"([A-Za-z][\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): ")
 _CLOUD = re.compile(r"[\w-]{1,80}\.([\w-]{1,80}) \[std(?:out|err)\] ?")
 _TABLE = re.compile(r"\| *(\S[^|]{0,60}?) *\| ")
+_UNKNOWN = re.compile(r"\[[A-Za-z][\w-]{0,30}\]: ?")
 _COUNTER = re.compile(r"\[\d{1,9}(?:/\d{1,9})?\](?=\s|\[)")
 _CRI = re.compile(r"std(?:out|err) [FP] ")
 _POD = re.compile(r"\[pod/[\w./-]{1,200}\] ?")
@@ -190,7 +191,9 @@ def _strip_bracket(text: str, at: int, end: int, found: dict[str, int | str]) ->
         if stripped := pattern.match(text, at, end):
             found["time"] = 1
             return stripped.end() - at
-    return 0
+    # A label that says nothing that is known.
+    unknown = _UNKNOWN.match(text, at, end)
+    return unknown.end() - at if unknown else 0
 
 
 def _is_host(word: str) -> bool:

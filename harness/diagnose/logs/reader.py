@@ -17,6 +17,7 @@ from harness.diagnose.logs.classes import MAX_MESSAGE_CHARS, LineClass, Parsed
 from harness.diagnose.logs.code_lines import EXCEPTION, TRACEBACK
 from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.prefix import Spoken, take_apart
+from harness.diagnose.logs.jsonlines import unwrapped
 from harness.diagnose.logs.stamps import Stamp, read_stamp
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line
@@ -49,6 +50,7 @@ MAX_HEAD_LINES = 200
 
 _INNER = re.compile(r"\[rank\d{1,7}\]:")
 _DIGITS = re.compile(r"\d+")
+_OF_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,7})\)")
 _FRAME = re.compile(r'File "([^"]{1,300})", line (\d{1,7}), in (\S{1,100})')
 _CHAINED = (
     "The above exception was the direct cause",
@@ -120,6 +122,8 @@ class _Traceback:
     frame: str = ""
     site: str = ""
     chained: bool = False
+    ignored: bool = False
+    other: int | None = None
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,7 @@ class LogReader:
         self._members: dict[tuple[int, int], int] = {}
         self._broken = False
         self._step_seen: int | None = None
+        self._ignored = -1
         self._stamped: set[int] = set()
         self._front = ""
         self._body = 0
@@ -200,7 +205,7 @@ class LogReader:
     def feed(self, line: Line) -> None:
         """Look at one line."""
         self._number = self.log.last_line = line.number
-        text = line.text[:MAX_MESSAGE_CHARS]
+        text = unwrapped(line.text)[:MAX_MESSAGE_CHARS]
         if HEAD in line.tags and len(self.log.head) < MAX_HEAD_LINES:
             self.log.head.append((line.number, text[:400]))
         if self._is_sample(line):
@@ -298,6 +303,11 @@ class LogReader:
         if what == "block_field":
             self._block_field(parsed, spoken, speaker)
             return
+        if what == "traceback" and (quoted := _OF_RANK.search(spoken.message)):
+            # torch.distributed.checkpoint prints another rank's traceback.
+            self._tracebacks[speaker] = _Traceback(line.number, other=int(quoted[1]))
+            self._body = line.number
+            return
         if what == "block_index":
             self._block_index(parsed.numbers["index"], speaker)
             return
@@ -307,8 +317,12 @@ class LogReader:
                 block.root, block.rank = True, None
             return
         if what == "traceback":
-            self._tracebacks[speaker] = _Traceback(line.number)
+            ignored = self._ignored == line.number - 1
+            self._tracebacks[speaker] = _Traceback(line.number, ignored=ignored)
             self._body = line.number
+            return
+        if what == "ignored":
+            self._ignored = line.number
             return
         if what == "exception" and spoken.indent > 0:
             return
@@ -469,7 +483,11 @@ class LogReader:
             words["in"] = open_.site
         if open_.chained:
             words["chained"] = "yes"
+        if open_.ignored:
+            words["ignored"] = "yes"
         parsed = Parsed(words=words)
+        if open_.other is not None:
+            speaker = Speaker(open_.other, RankFrom.NAMED, None, None, None)
         tier = BY_NAME["exception"].tier
         block = self._blocks.get(speaker)
         if block is not None and block.listed is not None and speaker.rank is None:

@@ -11,7 +11,7 @@ from harness.diagnose.logs.aistore.chain import loader_link
 from harness.diagnose.logs.aistore.model import StorageReport
 from harness.diagnose.logs.aistore.read import read_daemons
 from harness.diagnose.logs.census import take_census
-from harness.diagnose.logs.event import Event
+from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.heads import JobHead, read_heads
 from harness.diagnose.logs.read import Texts, read_texts
 from harness.diagnose.logs.reader import FileLog
@@ -84,6 +84,11 @@ def _weigh(texts: Texts, world_size: int | None) -> LogsResult:
     head = read_heads({log.file.name: log.head[:share] for log in logs})
     known = None if head.world_is_least else head.world_size.value
     stated = known or texts.foreign.world_size or world_size
+    beyond = max((r for log in logs for r in _stated_ranks(log)), default=-1)
+    doubts: tuple[str, ...] = ()
+    if stated == world_size and world_size is not None and beyond >= world_size:
+        doubts = (f"rank {beyond} speaks in these logs: --world-size {world_size} is too small a world size and ignored",)
+        stated = None
     census = take_census(
         logs,
         stated,
@@ -112,11 +117,16 @@ def _weigh(texts: Texts, world_size: int | None) -> LogsResult:
         storage=storage,
         symptoms=tuple(decided.found.symptoms),
         revised=revised,
-        complaints=(*texts.complaints, *reread.complaints),
+        complaints=(*doubts, *texts.complaints, *reread.complaints),
         missing=_missing(story),
         key_files=_key_files(finding, logs),
         clocks=_clocks(story),
     )
+
+
+def _stated_ranks(log: FileLog) -> list[int]:
+    """Ranks whose own prefix stands in a log."""
+    return [s.rank for s in log.speakers if s.rank is not None and s.rank_from is RankFrom.PREFIX]
 
 
 def first_reading(story: Story, finding: Finding | None) -> tuple[Revision, ...]:

@@ -16,6 +16,13 @@ from harness.diagnose.logs.waits import Waits, read_waits
 TOGETHER_S = 60.0
 """Watchdogs of one collective, and dumps that one signal asks for, come within this of one another."""
 
+OTHER_RUN_S = 16 * 3600.0
+"""Zones differ by less: files that lie further apart are of two runs."""
+
+BEFORE_ALL = -1
+DATED = ("own", "year")
+"""Clocks whose day is their own; others took it from outside."""
+
 STEP_SPREAD_S = 30.0
 WENT_ON_STEPS = 2
 LONG_STEP_S, CLOCKS_S = 30.0, 2.0
@@ -149,12 +156,19 @@ class Story:
         if step is not None and step.line > event.line:
             return step
         for other in (*self._steps.values(), *self._nobodys_steps):
-            if other.file == event.file and other.line > event.line and event.after_step is not None:
-                if other.numbers["step"] >= event.after_step + WENT_ON_STEPS:
+            if other.file == event.file and other.line > event.line:
+                if other.numbers["step"] >= self._before(event) + WENT_ON_STEPS:
                     return other
             elif other.file != event.file and self._far_after(event, other):
                 return other
         return next((e for e in self.of("completed") if self.before(event, e) is True), None)
+
+    def _before(self, event: Event) -> int:
+        """The last step before an event in its file; the first behind it, if there was none."""
+        if event.after_step is not None:
+            return event.after_step
+        behind = [e.numbers["step"] for e in self.of("step") if e.file == event.file and e.line > event.line]
+        return min(behind)
 
     @cached_property
     def _nobodys_steps(self) -> Sequence[Event]:
@@ -193,6 +207,9 @@ def tell(
             unknown = last - 1 if last in completed else last
             attempt = _attempt_by_time(event, begins, alignment, unknown)
         of_attempt.setdefault(attempt, []).append(event)
+    for event in _of_other_days(of_attempt.get(last, ()), clocks, alignment):
+        of_attempt[last].remove(event)
+        of_attempt.setdefault(BEFORE_ALL, []).append(event)
     events = tuple(of_attempt.pop(last, ()))
     earlier = {attempt: tuple(found) for attempt, found in sorted(of_attempt.items())}
     return Story(census, events, earlier, last, alignment, clocks, read_waits(events), by_name, layout)
@@ -274,6 +291,26 @@ def _same_host(logs: Sequence[FileLog], census: Census) -> dict[str, str]:
         elif log.file.local_rank is not None:
             hosts[name] = agents_of(name, None, None)[0]
     return hosts
+
+
+def _of_other_days(events: Sequence[Event], clocks: Mapping[str, Clock], alignment: Alignment) -> list[Event]:
+    """Events of files that had ended long before others began, and that nothing ties to them: another run's."""
+    spans: dict[str, tuple[float, float]] = {}
+    for name in {event.file for event in events}:
+        clock = clocks[name]
+        times = [m.at for m in clock.moments if m.at is not None]
+        if clock.basis == "unix" and clock.date in DATED and times:
+            spans[name] = (min(times), max(times))
+    ended, cut = None, None
+    for begin, end in sorted(spans.values()):
+        if ended is not None and begin - ended > OTHER_RUN_S:
+            cut = begin
+        ended = max(ended or end, end)
+    if cut is None:
+        return []
+    old = {name for name, (_, end) in spans.items() if end < cut}
+    tied = {a for a in old for b in spans.keys() - old if alignment.comparable(a, b)}
+    return [event for event in events if event.file in old - tied]
 
 
 def _beginnings(logs: Sequence[FileLog], clocks: Mapping[str, Clock]) -> dict[int, Dated]:

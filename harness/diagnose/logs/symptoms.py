@@ -61,6 +61,8 @@ def is_wrapper(event: Event) -> bool:
 def why_symptom(event: Event, story: Story) -> str | None:
     """Why an event is a consequence of something else, None if it may be a cause."""
     if event.what in ("exit", "block_exit", "task_end", "shell_killed", "return_code"):
+        if later := story.later_step(event):
+            return f"the job went on: {later.place}"
         return _why_exit(event, story)
     if event.what in RAISED:
         return _why_exception(event, story)
@@ -77,6 +79,8 @@ def _why_exception(event: Event, story: Story) -> str | None:
             return "it need not end anything"
     if STOPPED.search(event.text):
         return "somebody asked it to end"
+    if event.what == "exception" and event.words.get("ignored"):
+        return "Python ignored it at the end"
     if later := story.later_step(event):
         said = f"step {later.numbers['step']}" if later.what == "step" else "the training was completed"
         return f"the job went on: {said} at {later.place}"
