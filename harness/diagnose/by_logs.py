@@ -10,6 +10,7 @@ import re
 
 from harness.diagnose.gathered import Gathered
 from harness.diagnose.logs.wording import cite, short
+from harness.diagnose.stalls import cite_stack, is_communicating
 from harness.model.diagnosis import Citation, Revision, RuledOut
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
@@ -185,7 +186,7 @@ def weighed_with_logs(finding: Finding, gathered: Gathered) -> tuple[Finding, tu
         return dataclasses.replace(finding, evidence=(*finding.evidence, *more)), ()
     if theirs and mine:
         against = f"against this: the logs name rank {format_ranks(said.culprits)}: {said.summary}"
-        lowered = Confidence.LIKELY if finding.confidence is Confidence.CERTAIN else Confidence.POSSIBLE
+        lowered = _lowered(finding.confidence)
         return (
             dataclasses.replace(
                 finding,
@@ -205,12 +206,51 @@ def weighed_with_logs(finding: Finding, gathered: Gathered) -> tuple[Finding, tu
 
 
 def against_logs(finding: Finding, gathered: Gathered) -> Finding:
-    """A finding of the logs with what dumps say against it."""
+    """A finding of the logs with what dumps and stacks say against it."""
+    return _against_stacks(_against_dumps(finding, gathered), gathered)
+
+
+def _against_stacks(finding: Finding, gathered: Gathered) -> Finding:
+    """Who is said to have died was sampled alive in a collective, as its peers are."""
+    if finding.kind not in _DIED:
+        return finding
+    alive = tuple(r for r in finding.culprits if is_communicating(r, gathered))
+    if not alive:
+        return finding
+    because = f"against this: rank {format_ranks(alive)} was sampled alive in a collective"
+    return dataclasses.replace(
+        finding,
+        confidence=_lowered(finding.confidence),
+        ruled_out=(*finding.ruled_out, RuledOut(finding.kind, because)),
+        evidence=(
+            *finding.evidence,
+            *(cite_stack(gathered, r, "sampled in a collective") for r in alive[:2]),
+        ),
+    )
+
+
+_DIED = frozenset(
+    (
+        Kind.HOST_OOM,
+        Kind.DEVICE_OOM,
+        Kind.DEVICE_ASSERT,
+        Kind.SOFTWARE_ERROR,
+        Kind.RANK_EXITED,
+        Kind.NODE_LOST,
+    )
+)
+
+
+def _lowered(confidence: Confidence) -> Confidence:
+    return Confidence.LIKELY if confidence is Confidence.CERTAIN else Confidence.POSSIBLE
+
+
+def _against_dumps(finding: Finding, gathered: Gathered) -> Finding:
     convicting = [f for f in gathered.flight.findings if f.culprits]
     if not convicting or not finding.culprits or set(convicting[0].culprits) & set(finding.culprits):
         return finding
     other = convicting[0]
-    lowered = Confidence.LIKELY if finding.confidence is Confidence.CERTAIN else Confidence.POSSIBLE
+    lowered = _lowered(finding.confidence)
     return dataclasses.replace(
         finding,
         confidence=lowered,

@@ -64,6 +64,8 @@ def _state(gathered: Gathered) -> str | None:
         return None
     if finding is not None and finding.kind is Kind.RESTART_LOOP:
         return "restarting"
+    if finding is not None and finding.kind is Kind.HEALTHY:
+        return "finished"
     if finding is not None and finding.kind is Kind.EXTERNAL_STOP:
         return "stopped"
     if finding is not None and finding.kind is Kind.TEARDOWN_HANG:

@@ -109,7 +109,8 @@ class RankCensus:
 class Job:
     """What the evidence says about the job itself.
 
-    `state`: hung, crashed, restarting, stopped, finished, running. `stated`: the lines that framework, size and start rest on.
+    `state`: hung, crashed, restarting, stopped, finished, running. `stated`: the lines that framework,
+    size and start rest on.
     """
 
     framework: str | None = None

@@ -25,7 +25,8 @@ class Census:
 
     `hosts`: rank -> host. `pids`: (host or "", pid) -> rank. `buses`: (host or "", bus id) -> rank.
     `heard`: rank -> files in which it speaks. `unplaced`: hosts or files whose local ranks are not known as
-    global ones. `file_ranks`: files of one rank alone. `mixed`: files in which several machines speak. `least`: ranks that there are at least, as communicators
+    global ones. `file_ranks`: files of one rank alone. `mixed`: files in which several machines
+    speak. `least`: ranks that there are at least, as communicators
     state. `of_many`: files named after one rank in which others speak.
     """
 
@@ -110,7 +111,7 @@ class Census:
         return self.pids.get(("", pid)) if self.one_machine(host) else None
 
     def one_machine(self, host: str | None) -> bool:
-        """Whether the whole job runs on one machine, as far as is known, and `host` is that one or unknown."""
+        """Whether the whole job runs on one machine, as far as known, and `host` is that one or unknown."""
         machines = {*self.hosts.values(), *self.file_hosts.values()}
         whole = self.world_size is None or 2 * len(self.heard) > self.world_size
         return whole and (len(machines) == 0 or machines == {host} or (host is None and len(machines) == 1))
@@ -157,7 +158,7 @@ def agents_of(file: str, host: str | None, task: int | None, mixed: Container[st
 
 
 def short_bus(bus: str) -> str:
-    """A bus id as NCCL (``3b000``, ``0000:3b:00.0``) or the kernel (``0000:3b:00``) writes it, in one form."""
+    """A bus id as NCCL (``3b000``, ``0000:3b:00.0``) or the kernel (``0000:3b:00``) writes it, as one."""
     digits = bus.lower().split(".")[0].replace(":", "").lstrip("0")
     if ":" not in bus:
         # NCCL prints the whole id as one hexadecimal number: bus, device, function.
@@ -353,7 +354,7 @@ def _rank_of(speaker: Speaker, log: FileLog, census: Census) -> int | None:
 def _pids(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> None:
     """Processes by number; one that two ranks have is nobody's."""
 
-    def note(host: str | None, pid: int, rank: int) -> None:
+    def note(host: str | None, pid: int, rank: int | None) -> None:
         for key in {(host or "", pid), ("", pid)}:
             known = census.pids.get(key, rank)
             census.pids[key] = rank if known == rank else None
@@ -367,8 +368,9 @@ def _pids(census: Census, logs: Sequence[FileLog], events: Iterable[Event]) -> N
     for event in events:
         if event.what == "block_exit" and event.rank is not None and (pid := event.numbers.get("pid")):
             known = census.pids.get((event.host or "", pid), event.rank)
-            if known == event.rank and "damaged" not in event.words:
-                note(event.host, pid, event.rank)
+            if "damaged" in event.words:
+                continue
+            note(event.host, pid, event.rank if known == event.rank else None)
         elif event.what == "communicator" and event.pid and event.numbers["nranks"] == size:
             note(event.host, event.pid, event.numbers["rank"])
             census.heard.setdefault(event.numbers["rank"], set()).add(event.file)

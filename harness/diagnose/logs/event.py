@@ -80,7 +80,8 @@ class Event:
     of its file, None if unknown, exact to `precision_s`. `rank` is global unless `rank_from` says otherwise.
     `named`: ranks that the line names, apart from who speaks. `host`, `local_rank`, `pid`, `task` are the
     speaker's, or whom a launcher, scheduler or kernel speaks of. `symptom_of` says why it is
-    a consequence. `after_step`: the step that its file had reported last. `repeats`: how often it was said more; `dropped`: how many of its like were left out by
+    a consequence. `after_step`: the step that its file had reported last. `repeats`: how often it was
+    said more; `dropped`: how many of its like were left out by
     whoever wrote the log.
     """
 

@@ -11,8 +11,8 @@ EXCEPTIONS = ("exception", "exc_info", "stack_trace", "traceback")
 def unwrapped(text: str) -> str:
     """What a line says inside its JSON, its time and host in front; any other line as it is.
 
-    Docker writes ``{"log": ..., "stream": ..., "time": ...}``, journald ``MESSAGE`` and ``_HOSTNAME``, loggers
-    ``message`` and perhaps the traceback under a key of its own, of which the last line counts.
+    Docker writes ``{"log": ..., "stream": ..., "time": ...}``, journald ``MESSAGE`` and ``_HOSTNAME``,
+    loggers ``message`` and perhaps the traceback under a key of its own, of which the last line counts.
     """
     if not text.startswith("{") or not text.rstrip().endswith("}"):
         return text

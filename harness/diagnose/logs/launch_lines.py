@@ -146,7 +146,7 @@ def shell_killed(message: str) -> Parsed | None:
 
 
 def return_code(message: str) -> Parsed | None:
-    """DeepSpeed's launcher: the local rank that it prints is the last one's that it started, not this one's."""
+    """DeepSpeed's launcher: the local rank that it prints is the last that it started, not this one's."""
     found = _RETURNED.search(message)
     return Parsed(numbers={"code": int(found[1])}) if found else None
 

@@ -16,6 +16,7 @@ AROUND_S = 5.0
 """A line so close to the start of the wait is about it (DIAGNOSIS, logs, rule 15)."""
 
 BEGINNINGS = ("checkpoint_begin", "evaluation_begin", "preprocessing_begin")
+ACTIVITIES = (*BEGINNINGS, *(name.replace("_begin", "_end") for name in BEGINNINGS))
 LOST = ("nccl_error", "peer_closed", "gloo_wait", "store_lost", "barrier_lost")
 DATA_LINES = ("retry", "connection", "storage", "ais_loader")
 
@@ -32,7 +33,9 @@ class Lead:
 def lead_of(rank: int, peers: Sequence[Wait], story: Story) -> Lead | None:
     """An unfinished save, evaluation or preparation, or trouble with data, of one rank around then."""
     own = story.of_rank(rank)
-    open_ = unfinished(own)
+    files = story.census.heard.get(rank, set())
+    nobodys = [e for e in story.of(*ACTIVITIES, "step") if e.rank is None and e.file in files]
+    open_ = unfinished(own) or unfinished(nobodys)
     if open_ is not None:
         return Lead(_site(open_), open_, short(open_.text))
     data = [e for e in own if e.what in DATA_LINES and not _recovered(e, own)]

@@ -16,7 +16,7 @@ _OUT = re.compile(r"\bNumelOut=(\d{1,20})")
 _LIMIT = re.compile(r"\bTimeout\(ms\)=(\d{1,15})")
 _RAN = re.compile(r"\bran for (\d{1,15}) ?(?:milliseconds|ms)")
 
-_AT = re.compile(r"(?:NCCL work:|at work:|at work sequence id:)\s*(-?\d{1,18})")
+_AT = re.compile(r"(?:at NCCL work:|at work:|at work sequence id:)\s*(-?\d{1,18})")
 _ENQUEUED = re.compile(r"[Ll]ast enqueued (?:NCCL )?work:\s*(-?\d{1,20})")
 _COMPLETED = re.compile(r"[Ll]ast completed (?:NCCL )?work:\s*(-?\d{1,20})")
 _ACTIVE = re.compile(r"active collectives:\s*(\d{1,9})")

@@ -15,7 +15,7 @@ _RANK = re.compile(r"\[rank(\d{1,7})\]:?")
 _MPI = re.compile(r"\[\d+,(\d{1,7})\]<std(?:out|err)>:?")
 _LIGHTNING = re.compile(r"\[rank: (\d{1,7})\]")
 _LOCAL = re.compile(r"\[(?:default|trainer|worker|main|train|actor|agent|local_rank_?|proc)(\d{1,5})\]:")
-"""torchrun's label: the role's name (``default`` unless set) and the LOCAL rank. Any other word is a message's."""
+"""torchrun's label: the role (``default`` unless set) and the LOCAL rank. Other words are the message's."""
 
 _RAY = re.compile(r"\(([\w.:<>*-]+(?: \w+){0,3}) pid=(\d{1,9})(?:, ip=([\w.:-]{3,60}))?\)")
 _TASK = re.compile(r"(\d{1,7}): ")
@@ -23,7 +23,7 @@ _HOST = re.compile(r"([A-Za-z][\w.-]{0,60}|\d{1,3}(?:\.\d{1,3}){3}): ")
 _CLOUD = re.compile(r"[\w-]{1,80}\.([\w-]{1,80}) \[std(?:out|err)\] ?")
 _TABLE = re.compile(r"\| *(\S[^|]{0,60}?) *\| ")
 _UNKNOWN = re.compile(r"\[[A-Za-z][\w-]{0,30}\]: ?")
-_COUNTER = re.compile(r"\[\d{1,9}(?:/\d{1,9})?\](?=\s|\[)")
+_COUNTER = re.compile(r"\[\d{1,9}(?:/\d{1,9})?\](?! (?:finished|joined) )(?=\s|\[)")
 _CRI = re.compile(r"std(?:out|err) [FP] ")
 _POD = re.compile(r"\[pod/[\w./-]{1,200}\] ?")
 _UNIT = re.compile(r"([\w.-]{1,80}) [\w@.:/-]{1,80}\[\d{1,9}\]: ")
@@ -55,7 +55,8 @@ _NO_HOST = re.compile(r"Error$|Exception$|Warning$|^(?:srun|slurmstepd|torchrun|
 class Spoken:
     """A message and who said it.
 
-    `message_at`: where the message begins in the line; `indent`: blanks of its own. `dropped` counts lines of the same kind that Ray left out.
+    `message_at`: where the message begins in the line; `indent`: blanks of its own. `dropped` counts lines of
+    the same kind that Ray left out.
     """
 
     message: str

@@ -16,8 +16,8 @@ from harness.diagnose.logs.catalogue import BY_NAME, CLASSES
 from harness.diagnose.logs.classes import MAX_MESSAGE_CHARS, LineClass, Parsed
 from harness.diagnose.logs.code_lines import EXCEPTION, TRACEBACK
 from harness.diagnose.logs.event import Event, RankFrom
-from harness.diagnose.logs.prefix import Spoken, take_apart
 from harness.diagnose.logs.jsonlines import unwrapped
+from harness.diagnose.logs.prefix import Spoken, take_apart
 from harness.diagnose.logs.stamps import Stamp, read_stamp
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line
@@ -123,6 +123,7 @@ class _Traceback:
     site: str = ""
     chained: bool = False
     ignored: bool = False
+    indent: int = 0
     other: int | None = None
 
 
@@ -167,6 +168,8 @@ class _Block:
     """The rank whose traceback follows."""
 
     index: int = 0
+    last_field: str = ""
+    confused: bool = False
     words: list[dict[str, str]] = field(default_factory=list)
     """Those of the events of its failures."""
 
@@ -367,7 +370,7 @@ class LogReader:
             words=parsed.words,
             dropped=spoken.dropped,
         )
-        wording = "" if what in _NOISY else _DIGITS.sub("#", text[:120])
+        wording = parsed.words.get("form", "") if what in _NOISY else _DIGITS.sub("#", text[:120])
         exact = tuple(sorted(parsed.numbers.items())) if what in _ALWAYS_KEPT else ()
         group = spoken.group.uid if spoken.group else None
         if event.tier in (1, 2) and self._step_seen is not None:
@@ -470,7 +473,7 @@ class LogReader:
         if frame := _FRAME.match(message):
             _note_frame(open_, frame)
             return True
-        if spoken.indent > 0 or message.startswith(("^", "~")):
+        if spoken.indent > open_.indent or message.startswith(("^", "~")):
             return True
         del self._tracebacks[speaker]
         found = EXCEPTION.match(message) if whole else None
@@ -508,7 +511,7 @@ class LogReader:
         """The number of a failure in the block: one that is left out means that lines are missing."""
         block = self._blocks.setdefault(speaker, _Block())
         gap = index > 1 and block.index != index - 1
-        block.rank, block.index = None, index
+        block.rank, block.index, block.last_field = None, index, ""
         if gap:
             for words in block.words:
                 words["damaged"] = "yes"
@@ -518,7 +521,12 @@ class LogReader:
         block = self._blocks.setdefault(speaker, _Block())
         name, value = parsed.words["field"], parsed.words["value"]
         near = self._number - block.line <= 2
-        block.line = self._number
+        if near and block.last_field == name:
+            # Two agents' blocks in one another: which line is whose, nothing tells.
+            block.confused = True
+            for words in block.words:
+                words["damaged"] = "yes"
+        block.line, block.last_field = self._number, name
         if name not in ("rank", "exitcode"):
             block.rank = None
         if name == "time":
@@ -533,6 +541,8 @@ class LogReader:
             words = {"time": block.time or ""}
             if block.root:
                 words["root"] = "yes"
+            if block.confused:
+                words["damaged"] = "yes"
             block.words.append(words)
             failed = Speaker(
                 block.rank, RankFrom.BLOCK, block.local_rank, None, block.host, parsed.numbers["pid"]
@@ -542,7 +552,7 @@ class LogReader:
             )
             block.listed, block.root = block.rank, False
         elif name == "traceback" and near and TRACEBACK in value:
-            self._tracebacks[speaker] = _Traceback(self._number)
+            self._tracebacks[speaker] = _Traceback(self._number, indent=spoken.indent)
 
 
 _TRACED = frozenset(

@@ -87,7 +87,10 @@ def _weigh(texts: Texts, world_size: int | None) -> LogsResult:
     beyond = max((r for log in logs for r in _stated_ranks(log)), default=-1)
     doubts: tuple[str, ...] = ()
     if stated == world_size and world_size is not None and beyond >= world_size:
-        doubts = (f"rank {beyond} speaks in these logs: --world-size {world_size} is too small a world size and ignored",)
+        doubts = (
+            f"rank {beyond} speaks in these logs: --world-size {world_size} is too small a world "
+            f"size and ignored",
+        )
         stated = None
     census = take_census(
         logs,

@@ -294,7 +294,7 @@ def _same_host(logs: Sequence[FileLog], census: Census) -> dict[str, str]:
 
 
 def _of_other_days(events: Sequence[Event], clocks: Mapping[str, Clock], alignment: Alignment) -> list[Event]:
-    """Events of files that had ended long before others began, and that nothing ties to them: another run's."""
+    """Events of files that had ended long before others began, tied to them by nothing: another run's."""
     spans: dict[str, tuple[float, float]] = {}
     for name in {event.file for event in events}:
         clock = clocks[name]

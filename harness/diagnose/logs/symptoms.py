@@ -30,8 +30,10 @@ COMMUNICATION = re.compile(
     r"NCCL error|nccl\w{1,30}Error|ProcessGroup(?:Gloo|NCCL)|TCPStore|sendBytes|recvValue|"
     r"ollective operation timeout|NCCL communicator (?:was )?(?:aborted|encountered)|Rendezvous\w{1,30}Error|"
     r"Detected mismatch between collectives|WorkNCCL|store based barrier|waiting for clients|"
-    r"Socket Timeout|Broken pipe|BrokenPipeError|ConnectionResetError|ConnectionAbortedError|ConnectionRefusedError|"
-    r"^(?:RuntimeError: )?Connection reset by peer|store->get|key-value store|Process group .{0,40}(?:destroyed|aborted)",
+    r"Socket Timeout|Broken pipe|BrokenPipeError|ConnectionResetError|ConnectionAbortedError|"
+    r"ConnectionRefusedError|"
+    r"^(?:RuntimeError: )?Connection reset by peer|store->get|key-value store|Process "
+    r"group .{0,40}(?:destroyed|aborted)",
 )
 WRAPPERS = re.compile(
     r"ChildFailedError|SignalException|SystemExit|KeyboardInterrupt|CalledProcessError|RayTaskError|RayActorError|"

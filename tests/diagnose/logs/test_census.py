@@ -130,7 +130,6 @@ def test_a_process_of_another_host_is_another(tmp_path: Path) -> None:
     assert the(story(tmp_path, {"job.log": BLOCK, "kern.log": kernel}, 16), "kernel_oom").rank is None
 
 
-@pytest.mark.xfail(strict=True, reason="of two blocks that contradict each other the first is believed")
 def test_a_process_that_two_ranks_have_is_nobodys(tmp_path: Path) -> None:
     """The kernel's line does not choose between them."""
     other = BLOCK.replace("rank      : 11 (local_rank: 3)", "rank      : 10 (local_rank: 2)")

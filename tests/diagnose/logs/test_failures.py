@@ -286,7 +286,6 @@ Root Cause (first observed failure):
 """
 
 
-@pytest.mark.xfail(strict=True, reason="the exit code of one agent's rank goes to the other agent's")
 def test_blocks_of_two_agents_in_one_another_convict_nobody_else(tmp_path: Path) -> None:
     """Rank 3 was killed; rank 7's fields stand between."""
     one = BLOCK.format(node=1, other=1, root=3, code=-9).splitlines()

@@ -483,9 +483,6 @@ def test_a_field_at_a_torn_end_is_not_believed(tail: str, lost: str) -> None:
     assert lost not in parsed.words
 
 
-NO_WORK = pytest.mark.xfail(strict=True, reason="the last enqueued number is taken for the stuck one")
-
-
 @pytest.mark.parametrize(
     ("message", "numbers"),
     [
@@ -507,12 +504,10 @@ NO_WORK = pytest.mark.xfail(strict=True, reason="the last enqueued number is tak
         pytest.param(
             "Last enqueued NCCL work: 12, last completed NCCL work: 8.",
             {"enqueued": 12, "completed": 8},
-            marks=NO_WORK,
         ),
         pytest.param(
             "Last enqueued NCCL work: 12, last completed NCCL work: 8.[rank3]:",
             {"enqueued": 12, "completed": 8},
-            marks=NO_WORK,
         ),
         (
             "Timeout at NCCL work: 1, last enqueued NCCL work: 1, last completed NCCL work: -1.",

@@ -300,7 +300,6 @@ def test_blocks_of_two_agents_interleaved(tmp_path: Path) -> None:
     assert {(e.rank, e.host) for e in events} == {(1, "node-0"), (3, "node-0"), (1, "node-1"), (7, "node-1")}
 
 
-@pytest.mark.xfail(strict=True, reason="an exit code goes to the rank of the other agent's block")
 def test_blocks_of_two_agents_interleaved_without_labels(tmp_path: Path) -> None:
     """Then no exit code goes to a rank whose field stands elsewhere."""
     other = BLOCK.replace("node-0", "node-1").replace("rank      : 3", "rank      : 7").replace("-9", "1")
@@ -337,7 +336,6 @@ def test_the_next_entry_of_a_block_is_not_the_rank_before(tmp_path: Path) -> Non
     assert of(read(tmp_path, "  time      : 2026-08-08_03:12:44\n" + text), "block_exit") == []
 
 
-@pytest.mark.xfail(strict=True, reason="torchrun indents it by two, which is taken for its traceback's body")
 def test_an_exception_nested_in_the_block_is_the_listed_ranks(tmp_path: Path) -> None:
     """torchrun quotes the traceback of the rank that it lists."""
     nested = (

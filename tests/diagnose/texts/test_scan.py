@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.diagnose.texts import blocks
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line
-from harness.diagnose.texts.scan import HEAD, SAMPLE, TAIL, Lines, Pattern, Scanner
+from harness.diagnose.texts.scan import HEAD, HEAD_LINES, SAMPLE, SAMPLE_LINES, TAIL, Lines, Pattern, Scanner
 
 PLACES = {HEAD, TAIL, SAMPLE}
 SCANNER = Scanner(
@@ -54,9 +54,10 @@ def test_beginning_end_and_samples_come_untold(tmp_path: Path, monkeypatch: pyte
 
     found = list(lines_of(tmp_path, data))
 
-    assert numbers(found, HEAD) == list(range(1, 201))
+    assert numbers(found, HEAD) == list(range(1, 1 + HEAD_LINES))
     assert numbers(found, TAIL) == list(range(1981, 2001))
-    assert numbers(found, SAMPLE) == [*range(1, 51), *range(801, 851), *range(1601, 1651)]
+    firsts = [range(begin, begin + SAMPLE_LINES) for begin in (1, 801, 1601)]
+    assert numbers(found, SAMPLE) == [number for first in firsts for number in first]
     assert all(line.text == f"line {line.number:4}" for line in found)
 
 
