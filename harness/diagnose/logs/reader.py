@@ -7,8 +7,9 @@ a local rank, a task or a process is, the census decides over all files.
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from harness.diagnose.logs.prefix import Spoken, take_apart
 from harness.diagnose.logs.stamps import Stamp, read_stamp
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line
-from harness.diagnose.texts.scan import HEAD, TAIL, Pattern
+from harness.diagnose.texts.scan import HEAD, SAMPLE, TAIL, Pattern
 
 TAG = "log."
 PATTERNS = tuple(Pattern(TAG + c.what, c.regex, c.ignore_case) for c in CLASSES)
@@ -211,21 +212,21 @@ class LogReader:
         text = unwrapped(line.text)[:MAX_MESSAGE_CHARS]
         if HEAD in line.tags and len(self.log.head) < MAX_HEAD_LINES:
             self.log.head.append((line.number, text[:400]))
-        if self._is_sample(line):
+        classes = _classes_of(line.tags)
+        if self._is_sample(line, classes):
             return
-        classes = [BY_NAME[tag[len(TAG) :]] for tag in line.tags if tag.startswith(TAG)]
         pieces = list(_pieces(text))
         for number, piece in enumerate(pieces, 1):
             # What another writer cut into, and the end of a file that was cut off, may say half of a thing.
             self._piece(line, piece, classes, whole=line.whole and number == len(pieces))
 
-    def _is_sample(self, line: Line) -> bool:
+    def _is_sample(self, line: Line, classes: Sequence[LineClass]) -> bool:
         """Whether a line only shows who speaks in a file: of such lines few are looked at closely."""
-        if self.follow or TAIL in line.tags or any(tag.startswith(TAG) for tag in line.tags):
+        if classes or self.follow or TAIL in line.tags:
             return False
         if line.number <= FIRST_LINES:
             return False
-        if line.number % SAMPLED_EACH == 0:
+        if SAMPLE in line.tags or line.number % SAMPLED_EACH == 0:
             spoken = take_apart(line.text[:MAX_SAMPLE_CHARS])
             self._speaker(spoken)
             if line.number % STAMPED_EACH == 0:
@@ -249,7 +250,7 @@ class LogReader:
         self.log.attempts = self._attempt + 1
         return self.log
 
-    def _piece(self, line: Line, text: str, classes: list[LineClass], *, whole: bool) -> None:
+    def _piece(self, line: Line, text: str, classes: Sequence[LineClass], *, whole: bool) -> None:
         spoken = take_apart(text)
         if line.number == 1 and spoken.task is not None and spoken.rank is None and spoken.message_at < 10:
             # The beginning of a file may be cut inside a label.
@@ -444,7 +445,7 @@ class LogReader:
             speaker = self._speaker(pending.spoken)
             self._emit("watchdog_timeout", line_class.tier, pending.line, pending.spoken, speaker, parsed)
 
-    def _tail(self, speaker: Speaker, spoken: Spoken, classes: list[LineClass]) -> None:
+    def _tail(self, speaker: Speaker, spoken: Spoken, classes: Sequence[LineClass]) -> None:
         """What an exception says goes on in its speaker's next lines: a message of several, or a wrap."""
         raised = self._raised
         if raised is None or self._number == raised.line:
@@ -496,7 +497,7 @@ class LogReader:
         if block is not None and block.listed is not None and speaker.rank is None:
             speaker = Speaker(block.listed, RankFrom.BLOCK, None, speaker.task, speaker.host)
             words["block"] = "yes"
-        for line_class in (BY_NAME[tag[len(TAG) :]] for tag in line.tags if tag.startswith(TAG)):
+        for line_class in _classes_of(line.tags):
             if line_class.what in _TRACED and (own := line_class.parse(message)) is not None:
                 named = Parsed(own.what, own.numbers, {**words, **own.words}, own.named)
                 self._emit(own.what or line_class.what, line_class.tier, line.number, spoken, speaker, named)
@@ -544,8 +545,14 @@ class LogReader:
             if block.confused:
                 words["damaged"] = "yes"
             block.words.append(words)
+            sure = not block.confused
             failed = Speaker(
-                block.rank, RankFrom.BLOCK, block.local_rank, None, block.host, parsed.numbers["pid"]
+                block.rank if sure else None,
+                RankFrom.BLOCK if sure else None,
+                block.local_rank,
+                None,
+                block.host,
+                parsed.numbers["pid"],
             )
             self._emit(
                 "block_exit", 1, self._number, spoken, failed, Parsed(numbers=parsed.numbers, words=words)
@@ -558,6 +565,12 @@ class LogReader:
 _TRACED = frozenset(
     ("device_oom", "cuda_error", "device_assert", "loader_death", "ais_loader", "detail", "monitored")
 )
+
+
+@lru_cache(maxsize=4096)
+def _classes_of(tags: frozenset[str]) -> tuple[LineClass, ...]:
+    """The classes whose patterns a line matched."""
+    return tuple(BY_NAME[tag[len(TAG) :]] for tag in sorted(tags) if tag.startswith(TAG))
 
 
 def _pieces(text: str) -> Iterator[str]:

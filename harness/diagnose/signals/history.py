@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import polars as pl
 
 from harness.diagnose.signals.columns import Floats, Ints, StepColumns
 
@@ -184,6 +183,8 @@ def _medians(values: Mapping[str, Floats], line: Ints, cell: Ints) -> tuple[Ints
     if (np.diff(cell) > 0).all():
         # One record a stretch is its own median.
         return cell, line, {**shown, **({LONGEST_OWN: shown[OWN]} if OWN in shown else {})}
+    import polars as pl
+
     frame = (
         pl.DataFrame({"cell": cell, "line": line, **shown})
         .fill_nan(None)
@@ -337,6 +338,8 @@ def _failed(columns: StepColumns) -> tuple[Moment, ...]:
 def _digests(columns: StepColumns) -> Digests | None:
     if columns.digest is None:
         return None
+    import polars as pl
+
     rows = np.flatnonzero(columns.digest != "")
     hashes = pl.Series(columns.digest[rows]).hash().to_numpy()
     return Digests(columns.step[rows], columns.line[rows], hashes)

@@ -1,27 +1,41 @@
 """Reading our own step records: JSON lines to columns, whatever state the file is in."""
 
+from __future__ import annotations
+
 import io
 import json
 import zlib
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from harness.diagnose.signals.columns import FIELDS, Floats, Ints, StepColumns
 from harness.diagnose.signals.starts import near
 from harness.diagnose.texts.unpack import MAGIC, Gunzip
 
+if TYPE_CHECKING:
+    # Imported where it is used: it takes a quarter of a second, and most incidents have no step records.
+    import polars as pl
+
 _WORDS = ("loss", "grad_norm", "param_norm", "max_attn_logit", "loss_scale", "skipped", "lr")
 """Fields that may be the words NaN, Infinity, -Infinity, or a boolean."""
 
-_SCHEMA: dict[str, type[pl.DataType]] = {
-    "t": pl.Float64,
-    "step": pl.Float64,
-    "rank": pl.Float64,
-    "digest": pl.String,
-    **{name: pl.String if name in _WORDS else pl.Float64 for name in FIELDS},
-}
+
+@lru_cache(maxsize=1)
+def _schema() -> dict[str, type[pl.DataType]]:
+    import polars as pl
+
+    return {
+        "t": pl.Float64,
+        "step": pl.Float64,
+        "rank": pl.Float64,
+        "digest": pl.String,
+        **{name: pl.String if name in _WORDS else pl.Float64 for name in FIELDS},
+    }
+
+
 _BOOLEANS = {"true": "1", "false": "0"}
 _HEAD_BYTES = 1 << 16
 
@@ -60,7 +74,7 @@ def read_columns(path: Path, file: str, attempt: int) -> tuple[StepColumns | Non
         complaints.append(
             f"{file}: {int((~close).sum())} records with step numbers far from all others, left out"
         )
-    kept = frame if good.all() else frame.filter(pl.Series(good))
+    kept = frame if good.all() else frame.filter(good.tolist())
     columns = StepColumns(
         rank=_rank(kept, path),
         attempt=attempt,
@@ -121,9 +135,11 @@ def _bytes(path: Path) -> tuple[bytes, str]:
 
 def _parse(data: bytes) -> tuple[pl.DataFrame, Ints]:
     """All records at once; line by line where the reader stumbles. Line numbers count from 1."""
+    import polars as pl
+
     count = data.count(b"\n")
     try:
-        frame = pl.read_ndjson(io.BytesIO(data), schema=_SCHEMA, ignore_errors=True) if count else None
+        frame = pl.read_ndjson(io.BytesIO(data), schema=_schema(), ignore_errors=True) if count else None
         if frame is not None and len(frame) == count:
             return frame, np.arange(1, count + 1, dtype=np.int64)
     except pl.exceptions.PolarsError:
@@ -137,11 +153,11 @@ def _parse(data: bytes) -> tuple[pl.DataFrame, Ints]:
             continue
         if isinstance(record, dict):
             numbers.append(number)
-            clean.append(json.dumps({k: _plain(record[k]) for k in _SCHEMA if k in record}).encode())
+            clean.append(json.dumps({k: _plain(record[k]) for k in _schema() if k in record}).encode())
     lines = np.array(numbers, dtype=np.int64)
     if not clean:
-        return pl.DataFrame(schema=_SCHEMA), lines
-    return pl.read_ndjson(io.BytesIO(b"\n".join(clean)), schema=_SCHEMA, ignore_errors=True), lines
+        return pl.DataFrame(schema=_schema()), lines
+    return pl.read_ndjson(io.BytesIO(b"\n".join(clean)), schema=_schema(), ignore_errors=True), lines
 
 
 def _plain(value: object) -> object:
@@ -155,6 +171,8 @@ def _plain(value: object) -> object:
 
 def _values(frame: pl.DataFrame) -> dict[str, Floats]:
     """Numeric fields that some record has; recorded NaN is infinity here, so that NaN alone means absent."""
+    import polars as pl
+
     found: dict[str, Floats] = {}
     for name in FIELDS:
         column = frame.get_column(name)

@@ -17,7 +17,9 @@ from harness.diagnose.texts.unpack import (
     reason,
 )
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 19
+"""Larger ones come from the system afresh each time, which costs more than reading them."""
+
 MAX_UNPACKED_BYTES = 64 << 30
 """What a packed file may unpack to; a plain one may have any size."""
 
@@ -74,7 +76,7 @@ class Blocks:
                 self.complaints.append(reason(error))
         if endless:
             lines = "a line is" if endless == 1 else f"{endless} lines are"
-            self.complaints.append(f"{lines} longer than {size >> 20} MiB: only the beginning was read")
+            self.complaints.append(f"{lines} longer than {size >> 10} KiB: only the beginning was read")
 
 
 class _Plain:

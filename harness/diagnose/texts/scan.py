@@ -14,7 +14,7 @@ from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line, line_of
 
 HEAD = "HEAD"
-HEAD_LINES = 120
+HEAD_LINES = 80
 """The first lines of a file have this tag: who speaks in it, and how it begins."""
 
 TAIL = "TAIL"
@@ -22,7 +22,7 @@ TAIL_LINES = 20
 """The last lines of a file have this tag; fewer if they are very long."""
 
 SAMPLE = "SAMPLE"
-SAMPLE_LINES = 20
+SAMPLE_LINES = 4
 """The first lines of each block have this tag: a part of a file that nobody complains in."""
 
 _HERE = {HEAD: 1, TAIL: 2, SAMPLE: 4}

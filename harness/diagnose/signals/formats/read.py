@@ -1,24 +1,28 @@
 """Everything under some paths that other people's frameworks recorded, step by step."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from harness.diagnose.signals.formats.attempts import merged
 from harness.diagnose.signals.formats.builder import Piece
 from harness.diagnose.signals.formats.deepspeed import DeepSpeed
 from harness.diagnose.signals.formats.foreign import LAST_RANK, Foreign, OpenSpan, TimerRow
 from harness.diagnose.signals.formats.megatron import Megatron
-from harness.diagnose.signals.formats.torchtitan_events import EventReader
 from harness.diagnose.signals.formats.torchtitan_lines import TorchtitanLines
-from harness.diagnose.signals.formats.torchtitan_spans import SpanLog, span_logs
 from harness.diagnose.texts.blocks import Blocks
 from harness.diagnose.texts.files import TextFile, find_texts
 from harness.diagnose.texts.lines import Line
 from harness.diagnose.texts.pool import each_file
 from harness.diagnose.texts.scan import Pattern, Scanner
+
+if TYPE_CHECKING:
+    from harness.diagnose.signals.formats.torchtitan_spans import SpanLog
 
 __all__ = [
     "PATTERNS",
@@ -123,6 +127,10 @@ def lost(file: TextFile, why: str) -> FileRecords:
 
 def read_spans(file: TextFile) -> FileRecords:
     """Read a file of kind ``spans``. Polars has threads of its own: not for a forked process."""
+    # They need polars, which takes a quarter of a second to import: only where there are spans.
+    from harness.diagnose.signals.formats.torchtitan_events import EventReader
+    from harness.diagnose.signals.formats.torchtitan_spans import span_logs
+
     reader = EventReader()
     number = 1
     blocks = Blocks(file.path, SPAN_BLOCK_BYTES)
