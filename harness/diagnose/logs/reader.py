@@ -33,13 +33,13 @@ KEPT_ALIKE = 6
 CONTINUES_LINES = 3
 """A line without a prefix takes the rank of one that stands so close before it (LOG-FORMATS)."""
 
-FOLLOWED_LINES = 12
+FOLLOWED_LINES = 4
 """A traceback is followed through so many lines of others; an exception's line is found without that."""
 
 OWN_TIME_CHARS = 40
 """A time that stands so close to the beginning of a message is the line's own."""
 
-FIRST_LINES, SAMPLED_EACH, STAMPED_EACH = 5, 4, 16
+FIRST_LINES, SAMPLED_EACH, STAMPED_EACH = 5, 8, 16
 MAX_SAMPLE_CHARS = 200
 """Of lines that nothing is in, the first of a file are read whole, and of each eighth only who speaks."""
 

@@ -155,28 +155,33 @@ class Story:
         step = self._steps.get((event.file, event.rank)) if event.rank is not None else None
         if step is not None and step.line > event.line:
             return step
-        for other in (*self._steps.values(), *self._nobodys_steps):
-            if other.file == event.file and other.line > event.line:
-                if other.numbers["step"] >= self._before(event) + WENT_ON_STEPS:
-                    return other
-            elif other.file != event.file and self._far_after(event, other):
+        for other in self._steps_in.get(event.file, ()):
+            if other.line > event.line and other.numbers["step"] >= self._before(event) + WENT_ON_STEPS:
                 return other
+        if event.precision_s <= TOGETHER_S:
+            for file, steps in self._steps_in.items():
+                if file != event.file and self._far_after(event, steps[-1]):
+                    return steps[-1]
         return next((e for e in self.of("completed") if self.before(event, e) is True), None)
 
     def _before(self, event: Event) -> int:
         """The last step before an event in its file; the first behind it, if there was none."""
         if event.after_step is not None:
             return event.after_step
-        behind = [e.numbers["step"] for e in self.of("step") if e.file == event.file and e.line > event.line]
+        behind = [e.numbers["step"] for e in self._steps_in[event.file] if e.line > event.line]
         return min(behind)
 
     @cached_property
-    def _nobodys_steps(self) -> Sequence[Event]:
-        return [e for e in self.of("step") if e.rank is None or e.rank_from is RankFrom.CONTEXT]
+    def _steps_in(self) -> Mapping[str, Sequence[Event]]:
+        """The first and last step lines of each file's speakers, in the order of lines."""
+        found: dict[str, list[Event]] = {}
+        for step in self.of("step"):
+            found.setdefault(step.file, []).append(step)
+        return found
 
     def _far_after(self, event: Event, step: Event) -> bool:
         """Whether a step of another file came so late after an event that two were made in between."""
-        if event.precision_s > TOGETHER_S or step.precision_s > TOGETHER_S:
+        if event.at is None or step.at is None or step.precision_s > TOGETHER_S:
             return False
         seconds = self.seconds_between(event, step)
         usual = step.numbers["step_ms"] / 1e3 if "step_ms" in step.numbers else LONG_STEP_S

@@ -18,11 +18,11 @@ HEAD_LINES = 80
 """The first lines of a file have this tag: who speaks in it, and how it begins."""
 
 TAIL = "TAIL"
-TAIL_LINES = 20
+TAIL_LINES = 8
 """The last lines of a file have this tag; fewer if they are very long."""
 
 SAMPLE = "SAMPLE"
-SAMPLE_LINES = 4
+SAMPLE_LINES = 2
 """The first lines of each block have this tag: a part of a file that nobody complains in."""
 
 _HERE = {HEAD: 1, TAIL: 2, SAMPLE: 4}

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from harness.diagnose.texts import blocks
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line
-from harness.diagnose.texts.scan import HEAD, HEAD_LINES, SAMPLE, SAMPLE_LINES, TAIL, Lines, Pattern, Scanner
+from harness.diagnose.texts.scan import (
+    HEAD,
+    HEAD_LINES,
+    SAMPLE,
+    SAMPLE_LINES,
+    TAIL,
+    TAIL_LINES,
+    Lines,
+    Pattern,
+    Scanner,
+)
 
 PLACES = {HEAD, TAIL, SAMPLE}
 SCANNER = Scanner(
@@ -55,7 +65,7 @@ def test_beginning_end_and_samples_come_untold(tmp_path: Path, monkeypatch: pyte
     found = list(lines_of(tmp_path, data))
 
     assert numbers(found, HEAD) == list(range(1, 1 + HEAD_LINES))
-    assert numbers(found, TAIL) == list(range(1981, 2001))
+    assert numbers(found, TAIL) == list(range(2001 - TAIL_LINES, 2001))
     firsts = [range(begin, begin + SAMPLE_LINES) for begin in (1, 801, 1601)]
     assert numbers(found, SAMPLE) == [number for first in firsts for number in first]
     assert all(line.text == f"line {line.number:4}" for line in found)
@@ -68,7 +78,7 @@ def test_the_tail_is_complete_where_the_last_block_is_short(
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 800)
     data = b"".join(b"line %4d\n" % i for i in range(1, 164))
 
-    assert numbers(list(lines_of(tmp_path, data)), TAIL) == list(range(144, 164))
+    assert numbers(list(lines_of(tmp_path, data)), TAIL) == list(range(164 - TAIL_LINES, 164))
 
 
 @pytest.mark.parametrize("block", [30, 1 << 20])
