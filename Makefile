@@ -34,6 +34,7 @@ bench: $(BIN)/drill
 	$(BIN)/python benchmarks/collect.py
 	$(BIN)/python benchmarks/signals.py
 	$(BIN)/python benchmarks/traces.py
+	$(BIN)/python benchmarks/logs.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -29,21 +29,8 @@ from harness.diagnose.stacks.sites import position
 from harness.diagnose.stalls import cite_stack, is_communicating, stall, stall_by_stacks
 from harness.model.diagnosis import Citation, RuledOut
 from harness.model.finding import Finding
-from harness.model.kinds import Confidence, Kind
+from harness.model.kinds import DIVERGED, Confidence, Kind
 from harness.model.ranks import format_ranks
-
-_DIVERGED = frozenset(
-    (
-        Kind.COLLECTIVE_SIZE_MISMATCH,
-        Kind.COLLECTIVE_DTYPE_MISMATCH,
-        Kind.COLLECTIVE_TYPE_MISMATCH,
-        Kind.COLLECTIVE_SKIPPED,
-        Kind.COLLECTIVE_EXTRA,
-        Kind.MICROBATCH_MISMATCH,
-        Kind.COLLECTIVE_ORDER_MISMATCH,
-        Kind.P2P_MISMATCH,
-    )
-)
 
 
 def decide(gathered: Gathered) -> Finding:
@@ -84,12 +71,12 @@ def decide(gathered: Gathered) -> Finding:
 
 
 def _own_death(gathered: Gathered) -> Finding | None:
-    diverged = any(f.kind in _DIVERGED and f.culprits for f in gathered.flight.findings)
+    diverged = any(f.kind in DIVERGED and f.culprits for f in gathered.flight.findings)
     return own_death(gathered, diverged)
 
 
 def _divergence(gathered: Gathered) -> Finding | None:
-    findings = [f for f in gathered.flight.findings if f.kind in _DIVERGED]
+    findings = [f for f in gathered.flight.findings if f.kind in DIVERGED]
     if not findings:
         return None
     convicted = _by_steps(next((f for f in findings if f.culprits), findings[0]), gathered)

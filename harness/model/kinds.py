@@ -87,6 +87,21 @@ _CATEGORIES = {
 }
 
 
+DIVERGED = frozenset(
+    (
+        Kind.COLLECTIVE_SIZE_MISMATCH,
+        Kind.COLLECTIVE_DTYPE_MISMATCH,
+        Kind.COLLECTIVE_TYPE_MISMATCH,
+        Kind.COLLECTIVE_SKIPPED,
+        Kind.COLLECTIVE_EXTRA,
+        Kind.MICROBATCH_MISMATCH,
+        Kind.COLLECTIVE_ORDER_MISMATCH,
+        Kind.P2P_MISMATCH,
+    )
+)
+"""Kinds under which ranks issue unlike calls."""
+
+
 GOES_ON = frozenset(
     (
         Kind.STRAGGLER,

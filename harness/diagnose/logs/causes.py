@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.diagnose.logs import causes_advice as advice
 from harness.model.diagnosis import Recommendation, Where
-from harness.model.kinds import Kind
+from harness.model.kinds import DIVERGED, Kind
 from harness.model.ranks import format_ranks
 
 MAX_HOSTS = 4
@@ -27,18 +27,6 @@ _NCCL = "export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET   # next start"
 _KERNEL = "dmesg -T | grep -i -E 'xid|nvrm|killed|oom'"
 _SLURM = "sacct -j JOBID --format=JobID,State,ExitCode,End,NodeList"
 _STACKS = "for p in $(pgrep -f TRAINING_SCRIPT); do py-spy dump --nonblocking --pid $p; done"
-_DIVERGED = frozenset(
-    (
-        Kind.COLLECTIVE_SIZE_MISMATCH,
-        Kind.COLLECTIVE_DTYPE_MISMATCH,
-        Kind.COLLECTIVE_TYPE_MISMATCH,
-        Kind.COLLECTIVE_SKIPPED,
-        Kind.COLLECTIVE_EXTRA,
-        Kind.MICROBATCH_MISMATCH,
-        Kind.COLLECTIVE_ORDER_MISMATCH,
-        Kind.P2P_MISMATCH,
-    )
-)
 _ON_HOSTS: Mapping[Kind, tuple[str, ...]] = {
     Kind.HARDWARE_FAULT: ("nvidia-smi -q -d ECC,ROW_REMAPPER", _KERNEL, "nvidia-smi nvlink -e"),
     Kind.DEVICE_OOM: ("nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv",),
@@ -53,7 +41,7 @@ _ON_HOSTS: Mapping[Kind, tuple[str, ...]] = {
     Kind.INIT_STUCK: ("nc -vz MASTER_ADDR MASTER_PORT",),
     Kind.RANK_EXITED: (_KERNEL,),
 }
-_HANGS = frozenset((Kind.RANK_STALLED, Kind.TEARDOWN_HANG, Kind.FABRIC_STALLED, Kind.GPU_STALLED, *_DIVERGED))
+_HANGS = frozenset((Kind.RANK_STALLED, Kind.TEARDOWN_HANG, Kind.FABRIC_STALLED, Kind.GPU_STALLED, *DIVERGED))
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]{0,252}")
 
 
@@ -198,7 +186,7 @@ def _next_start(kind: Kind, where: Where, framework: str | None) -> tuple[str, .
             "export TORCH_CPP_LOG_LEVEL=INFO TORCH_DISTRIBUTED_DEBUG=INFO   # next start: who arrives",
         )
     steps: list[str] = []
-    if kind in _DIVERGED:
+    if kind in DIVERGED:
         steps.append(_DETAIL)
     if kind is Kind.FABRIC_STALLED:
         steps.append(_NCCL)

@@ -16,6 +16,18 @@ MAX_SAID = 160
 _TAG = re.compile(r"^\[(?:PG |Rank )[^\]]{1,200}\]:?\s*")
 
 
+_HAPPENED = {
+    Kind.HOST_OOM: "ran out of host memory",
+    Kind.DEVICE_OOM: "ran out of device memory",
+    Kind.HARDWARE_FAULT: "has a fault of its card",
+    Kind.DEVICE_ASSERT: "broke an assertion or a bound on its card",
+    Kind.STORAGE_FAILURE: "lost its storage",
+    Kind.CHECKPOINT_FAILED: "failed to save or load a checkpoint",
+    Kind.LOSS_NOT_FINITE: "has numbers that are not finite",
+    Kind.DATA_CORRUPT: "read damaged data",
+}
+
+
 def cite(event: Event, rank: int | None = None, says: str | None = None) -> Citation:
     """A log line as evidence: what it says, or what it shows and then its words."""
     source = "kernel" if event.what in ("xid", "kernel_oom") else "log"
@@ -60,24 +72,10 @@ def what_it_says(failure: "Failure") -> str:
     """What happened to whoever failed."""
     event = failure.event
     said = short(event.text)
-    if failure.kind is Kind.HOST_OOM:
-        if failure.how == "shared_memory":
-            return f"ran out of shared memory: {said}"
-        return f"ran out of host memory: {said}"
-    if failure.kind is Kind.DEVICE_OOM:
-        return f"ran out of device memory: {said}"
-    if failure.kind is Kind.HARDWARE_FAULT:
-        return f"has a fault of its card: {said}"
-    if failure.kind is Kind.DEVICE_ASSERT:
-        return f"broke an assertion or a bound on its card: {said}"
-    if failure.kind is Kind.STORAGE_FAILURE:
-        return f"lost its storage: {said}"
-    if failure.kind is Kind.CHECKPOINT_FAILED:
-        return f"failed to save or load a checkpoint: {said}"
-    if failure.kind is Kind.LOSS_NOT_FINITE:
-        return f"has numbers that are not finite: {said}"
-    if failure.kind is Kind.DATA_CORRUPT:
-        return f"read damaged data: {said}"
+    if failure.kind is Kind.HOST_OOM and failure.how == "shared_memory":
+        return f"ran out of shared memory: {said}"
+    if failure.kind in _HAPPENED:
+        return f"{_HAPPENED[failure.kind]}: {said}"
     if failure.how == "exception":
         site = event.words.get("site")
         return f"raised {said}" + (f" in {site}" if site else "")
