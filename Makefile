@@ -14,10 +14,10 @@ drill: $(BIN)/drill
 	$(BIN)/drill run fr_hang --culprit 5
 
 test: $(BIN)/drill
-	$(BIN)/python -m pytest -m 'not sweep' -n 2 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m 'not sweep' -n 2 --dist worksteal
 
 sweep: $(BIN)/drill
-	$(BIN)/python -m pytest -m sweep --timeout 600
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m sweep --timeout 600
 
 lint: $(BIN)/drill
 	$(BIN)/ruff check .

@@ -16,9 +16,7 @@ from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 from harness.model.ranks import format_ranks
 
-LAUNCHERS_DO_NOT_KNOW = frozenset(
-    (Kind.HARDWARE_FAULT, Kind.NODE_LOST, Kind.DEVICE_OOM, Kind.DEVICE_ASSERT, Kind.STORAGE_FAILURE)
-)
+LAUNCHERS_DO_NOT_KNOW = frozenset((Kind.HARDWARE_FAULT, Kind.NODE_LOST, Kind.DEVICE_OOM, Kind.DEVICE_ASSERT))
 """Causes of which exit codes and last words of ranks say nothing, where a launcher's record is at hand."""
 
 LOUD_FACTOR, LOUD_BYTES = 10, 1 << 20
@@ -49,7 +47,7 @@ def death_by_logs(gathered: Gathered) -> Finding | None:
     finding = gathered.text.finding
     if finding is None or finding.kind not in WHO_WENT_FIRST:
         return None
-    if gathered.exits is not None and finding.kind not in LAUNCHERS_DO_NOT_KNOW:
+    if _ours(gathered) and finding.kind not in LAUNCHERS_DO_NOT_KNOW:
         return None
     if not finding.culprits and _dumps_convict(gathered):
         return None
@@ -74,7 +72,13 @@ def hang_by_logs(gathered: Gathered) -> Finding | None:
     if finding is None or finding.kind in (Kind.HEALTHY, Kind.INCONCLUSIVE):
         return None
     # How ranks ended, a launcher's record says better.
-    return None if gathered.exits is not None and finding.kind in WHO_WENT_FIRST else finding
+    return None if _ours(gathered) and finding.kind in WHO_WENT_FIRST else finding
+
+
+def _ours(gathered: Gathered) -> bool:
+    """Whether a launcher's record, or the harness that ran the job, says how it ended."""
+    manifest = gathered.manifest
+    return gathered.exits is not None or (manifest is not None and manifest.launcher != "collected")
 
 
 def healthy_by_logs(gathered: Gathered) -> Finding | None:

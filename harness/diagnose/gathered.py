@@ -145,9 +145,12 @@ def gather(
 
 
 def _texts_of(bundles: Sequence[Path]) -> list[Path]:
-    """The logs inside bundles: of ranks, of the launcher, of the kernel."""
+    """The logs inside bundles, of ranks and of the launcher.
+
+    The machine's kernel log is read by its own room, which knows the ranks' processes: others die there, too.
+    """
     layouts = [BundleReader.at(root).layout for root in bundles]
-    places = [place for at in layouts for place in (at.logs, at.launcher_log, at.kernel_log)]
+    places = [place for at in layouts for place in (at.logs, at.launcher_log)]
     return [place for place in places if place.exists()]
 
 

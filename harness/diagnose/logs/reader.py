@@ -307,6 +307,9 @@ class LogReader:
         if what == "block_field":
             self._block_field(parsed, spoken, speaker)
             return
+        if what == "traceback" and spoken.message.startswith("traceback "):
+            # A field of torchrun's block, which is read as that.
+            return
         if what == "traceback" and (quoted := _OF_RANK.search(spoken.message)):
             # torch.distributed.checkpoint prints another rank's traceback.
             self._tracebacks[speaker] = _Traceback(line.number, other=int(quoted[1]))
