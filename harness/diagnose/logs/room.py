@@ -75,7 +75,10 @@ def analyse_logs(
 ) -> LogsResult:
     """Read and weigh all logs under `paths`. `world_size` counts where the logs state none."""
     with TemporaryDirectory(prefix="drill-logs-") as scratch:
-        return _weigh(read_texts(paths, Path(scratch), on_progress), world_size)
+        texts = read_texts(paths, Path(scratch), on_progress)
+        if not texts.logs and not texts.daemons:
+            return LogsResult(foreign=texts.foreign, complaints=texts.complaints)
+        return _weigh(texts, world_size)
 
 
 def _weigh(texts: Texts, world_size: int | None) -> LogsResult:
