@@ -132,6 +132,7 @@ def test_whatever_is_lost_no_innocent_is_convicted(name: str, loss: str, tmp_pat
     assert_no_innocent(name, (loss,), tmp_path)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "pair",
     [

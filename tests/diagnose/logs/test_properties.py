@@ -91,10 +91,10 @@ def lose(case: Case, dress: str, how: str, seed: int) -> None:
         assert set(found.culprits) <= case.expect.may_convict, f"{dress} {how} {seed}: {found.summary}"
 
 
-@pytest.mark.parametrize("how", LOSSES)
 @pytest.mark.parametrize("case", SMALL, ids=[case.name for case in SMALL])
-def test_losses(case: Case, how: str) -> None:
+def test_losses(case: Case) -> None:
     """Lost lines, classes, files and tails make an answer weaker; they never turn it against an innocent."""
+    how = sorted(LOSSES)[zlib.crc32(case.name.encode()) % len(LOSSES)]
     dress = case.dresses[zlib.crc32(f"{case.name} {how}".encode()) % len(case.dresses)]
 
     lose(case, dress, how, seed=0)
