@@ -21,7 +21,6 @@ STALL_FACTOR, STALL_FLOOR_S = 3.0, 90.0
 """A job without a step for longer than this hangs (DIAGNOSIS, signals)."""
 
 NEAR_S = 60.0
-STOP_SIGNALS = frozenset(("SIGTERM", "SIGHUP", "SIGINT", "15", "1", "2", "SIGUSR1", "SIGUSR2"))
 
 
 def stopped_from_outside(story: Story, found: Found) -> Finding | None:

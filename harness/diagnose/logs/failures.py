@@ -97,6 +97,11 @@ class Failure:
     ranks: tuple[int, ...] = ()
 
     @property
+    def accused(self) -> tuple[int, ...]:
+        """Its ranks: those of `ranks`, else `rank`; none where only hosts are known."""
+        return self.ranks or ((self.rank,) if self.rank is not None else ())
+
+    @property
     def first(self) -> Event:
         """The earliest of its lines, by time where known, else by place."""
         dated = [e for e in self.voices if e.at is not None and e.precision_s < 60]

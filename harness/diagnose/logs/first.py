@@ -83,9 +83,7 @@ def _alike(candidates: Sequence[Failure], story: Story) -> Finding:
 
 def _tied(candidates: Sequence[Failure], story: Story) -> Finding:
     best = min(candidates, key=lambda f: f.order)
-    suspects = tuple(
-        sorted({r for f in candidates for r in (f.ranks or ((f.rank,) if f.rank is not None else ()))})
-    )
+    suspects = tuple(sorted({r for f in candidates for r in f.accused}))
     said = "; ".join(say_failure(f) for f in candidates[:3])
     more = f" and {len(candidates) - 3} more" if len(candidates) > 3 else ""
     return Finding(
@@ -106,7 +104,7 @@ def _hosts(failures: Sequence[Failure]) -> tuple[str, ...]:
 
 
 def _convicted(failure: Failure, failures: Sequence[Failure], story: Story) -> Finding:
-    ranks = failure.ranks or ((failure.rank,) if failure.rank is not None else ())
+    ranks = failure.accused
     # An abort or an exit code without a word may be what somebody else's failure made of this rank.
     wordless = failure.blind and failure.signal in (None, "SIGABRT")
     sure = failure.sure and not wordless

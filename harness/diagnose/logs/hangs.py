@@ -128,10 +128,9 @@ def _began_together(waits: Sequence[Wait], story: Story) -> bool:
     reference = waits[0]
     for wait in waits[1:]:
         seconds = story.seconds_between(reference.event, wait.event)
-        if seconds is None or wait.began is None or reference.began is None:
+        if seconds is None or wait.lasted_s is None or reference.lasted_s is None:
             continue
-        apart = seconds - _lasted(wait) + _lasted(reference)
-        if abs(apart) > TOGETHER_S:
+        if abs(seconds - wait.lasted_s + reference.lasted_s) > TOGETHER_S:
             return False
     return True
 
@@ -140,10 +139,6 @@ def _on_one_clock(waits: Sequence[Wait], story: Story) -> bool:
     """Whether times, where there are any, can be compared: files of two runs look like one job's."""
     dated = [w.event for w in waits if w.event.at is not None]
     return all(story.seconds_between(dated[0], event) is not None for event in dated[1:])
-
-
-def _lasted(wait: Wait) -> float:
-    return (wait.ran_ms if wait.ran_ms is not None else wait.limit_ms or 0) / 1e3
 
 
 def _unequal(odd: list[Wait], agreeing: list[Wait], usual: int, sure: bool, story: Story) -> Finding | None:

@@ -67,10 +67,10 @@ def _near_beginning(event: Event, peers: Sequence[Wait], story: Story) -> bool |
     """Whether an event lies around the start of the wait or in it; None without times."""
     for wait in peers:
         seconds = story.seconds_between(event, wait.event)
-        lasted = wait.ran_ms if wait.ran_ms is not None else wait.limit_ms
+        lasted = wait.lasted_s
         if seconds is None or lasted is None or event.precision_s > AROUND_S:
             continue
-        return seconds <= lasted / 1e3 + AROUND_S * 12
+        return seconds <= lasted + AROUND_S * 12
     return None
 
 
@@ -126,9 +126,9 @@ def _before_wait(event: Event, waits: Sequence[Wait], story: Story) -> float | N
     """Seconds from a line to the start of the wait; None without comparable times."""
     for wait in waits:
         seconds = story.seconds_between(event, wait.event)
-        lasted = wait.ran_ms if wait.ran_ms is not None else wait.limit_ms
+        lasted = wait.lasted_s
         if seconds is not None and lasted is not None and not wait.suspended:
-            return seconds - lasted / 1e3
+            return seconds - lasted
     return None
 
 

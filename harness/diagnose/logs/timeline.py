@@ -60,14 +60,13 @@ def _waits_begin(story: Story) -> list[TimelineEntry]:
             continue
         first = min(waits, key=lambda w: w.began or 0.0)
         at = story.common_time(first.event)
-        lasted = first.ran_ms if first.ran_ms is not None else first.limit_ms
+        lasted = first.lasted_s
         if at is None or lasted is None:
             continue
         what = (
-            f"{first.op or 'a collective'} seq {first.seq} begins to wait (its timeout minus "
-            f"{lasted / 1e3:.0f} s)"
+            f"{first.op or 'a collective'} seq {first.seq} begins to wait (its timeout minus {lasted:.0f} s)"
         )
-        entries.append(TimelineEntry(at - lasted / 1e3, what, first.rank, first.event.file, first.event.line))
+        entries.append(TimelineEntry(at - lasted, what, first.rank, first.event.file, first.event.line))
     return entries
 
 

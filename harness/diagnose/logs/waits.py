@@ -35,10 +35,16 @@ class Wait:
     event: Event
 
     @property
+    def lasted_s(self) -> float | None:
+        """How long it had waited at its timeout, seconds: what it ran, else its limit."""
+        lasted = self.ran_ms if self.ran_ms is not None else self.limit_ms
+        return lasted / 1e3 if lasted is not None else None
+
+    @property
     def began(self) -> float | None:
         """When it began to wait, unix seconds."""
-        lasted = self.ran_ms if self.ran_ms is not None else self.limit_ms
-        return self.event.at - lasted / 1e3 if self.event.at is not None and lasted is not None else None
+        lasted = self.lasted_s
+        return self.event.at - lasted if self.event.at is not None and lasted is not None else None
 
     @property
     def suspended(self) -> bool:

@@ -52,7 +52,7 @@ def who(ranks: tuple[int, ...] | list[int]) -> str:
 
 def say_failure(failure: "Failure") -> str:
     """Who failed, and how."""
-    ranks = failure.ranks or ((failure.rank,) if failure.rank is not None else ())
+    ranks = failure.accused
     hosts = ", ".join(failure.hosts)
     if failure.kind is Kind.NODE_LOST:
         of = f" ({who(ranks)})" if ranks else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from harness.diagnose.texts.archives import Unpacking, is_archive
+from harness.diagnose.texts.globs import is_glob
 from harness.diagnose.texts.names import said_by
 from harness.diagnose.texts.sniff import BINARY, EMPTY, HEAD_BYTES, SPANS, TEXT, sniff
 from harness.diagnose.texts.unpack import UNREADABLE, decoded, filled, open_regular, reader, reason
@@ -71,7 +72,7 @@ class _Search:
 
     def places(self, path: Path) -> list[tuple[Path, bool]]:
         """A path as given; one that is none, but a pattern, as what fits it. With whether it was named."""
-        if not any(c in str(path) for c in "*?[") or os.path.lexists(path):
+        if not is_glob(path) or os.path.lexists(path):
             return [(path, True)]
         # The whole path is the pattern, from the root on.
         fitting = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207
