@@ -234,7 +234,9 @@ def test_steps_go_on_while_a_write_blocks(path: Path, blocked: threading.Event) 
     signals.close()
 
     found = steps(path)
-    assert found == list(range(len(found)))
+    # The thread takes a batch whenever it gets to run: what is lost before that need not be the last.
+    assert found == sorted(set(found))
+    assert found[0] == 0
     assert len(found) + lost == count == len(found) + signals.lost
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.diagnose.logs.endings import STOPS
 from harness.diagnose.logs.event import Event
 from harness.diagnose.logs.story import BEFORE_ALL, Story
 from harness.diagnose.logs.symptoms import is_communication
@@ -210,6 +211,10 @@ def no_last_words(story: Story) -> Finding | None:
             lost.setdefault(event.rank, event)
     quiet = story.others(lost)
     if len(lost) < 2 or not quiet or 4 * len(quiet) > story.census.size:
+        return None
+    stops = story.of(*STOPS)
+    if any(all(story.before(event, stop) is not True for event in lost.values()) for stop in stops):
+        # Ranks that are all stopped lose one another in any order.
         return None
     first = next(iter(lost.values()))
     summary = (

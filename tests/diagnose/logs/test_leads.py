@@ -158,3 +158,35 @@ def test_the_quiet_ones_of_another_group_have_nothing_to_report(tmp_path: Path) 
     found = decide(tmp_path, text)
 
     assert found is None or found.suspects == ()
+
+
+def lost(r: int) -> str:
+    return f"[rank{r}]: RuntimeError: [tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:{14000 + r}.\n"
+
+
+def stopped(r: int) -> str:
+    name = "torch.distributed.elastic.multiprocessing.api.SignalException"
+    return f"[rank{r}]: {name}: Process {521 + r} got signal: 1\n"
+
+
+def test_who_has_not_lost_the_others_may_have_gone_first(tmp_path: Path) -> None:
+    """A lead, where nothing says why connections closed."""
+    found = expect(tmp_path, "".join(lost(r) for r in range(8) if r != 2))
+
+    assert (found.kind, found.suspects) == (Kind.INCONCLUSIVE, (2,))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "W1130 18:32:59.761000 504 elastic/agent/server/api.py:753] Received 1 death signal, shutting down workers\n",
+        "",
+    ],
+)
+def test_nobody_is_suspected_among_ranks_that_were_all_stopped(tmp_path: Path, told: str) -> None:
+    """They lose one another in any order: the one that lost nobody was only stopped first."""
+    ranks = "".join(lost(r) + stopped(r) for r in range(8) if r != 2) + stopped(2)
+
+    found = decide(tmp_path, told + ranks)
+
+    assert found is None or (found.culprits, found.suspects) == ((), ())
