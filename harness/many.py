@@ -1,13 +1,12 @@
 """Many runs, several at once. A run that cannot run, or that meets a bug of ours, stops no other."""
 
 import errno
-import signal
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -15,6 +14,7 @@ from typing import Protocol
 
 from harness.catalog.selection import PlannedRun, RunTitle
 from harness.experiment import DIAGNOSING, Experiment, Progress, RunResult
+from harness.interrupts import signals_call
 from harness.launch.client import LauncherClient, LauncherDied
 from harness.model.errors import DrillError, Interrupted
 from harness.model.plan import RunPlan
@@ -107,7 +107,7 @@ class _Crew:
         self._busy: dict[LauncherClient, tuple[int, RunTitle]] = {}
 
     def run(self) -> tuple[list[RunOutcome], bool]:
-        with _signals_call(self._interrupt):
+        with signals_call(self._interrupt):
             try:
                 self._work()
             finally:
@@ -204,16 +204,3 @@ def _explained(error: Exception) -> RunError:
         return RunError(CANNOT_WRITE, f"cannot write: {error.strerror}")
     trace = "".join(traceback.format_exception(error))
     return RunError(INTERNAL, f"internal error: {type(error).__name__}: {error}", trace)
-
-
-@contextmanager
-def _signals_call(act: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP call `act` instead of ending this process; ignored ones stay ignored."""
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    heeded = [s for s in signals if signal.getsignal(s) is not signal.SIG_IGN]
-    before = {s: signal.signal(s, lambda *_: act()) for s in heeded}
-    try:
-        yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)

@@ -14,6 +14,8 @@ _COMMANDS = {
     "run": "harness.cli.run",
     "collect": "harness.cli.collect",
     "diagnose": "harness.cli.diagnose",
+    "checklist": "harness.cli.checklist",
+    "gate": "harness.cli.gate",
     "doctor": "harness.cli.doctor",
 }
 
@@ -45,6 +47,8 @@ _SUMMARIES = {
     "run": "break a small copy of a job on purpose and check that the right rank is blamed",
     "collect": "take evidence from a running job that was started without drill, and diagnose it",
     "diagnose": "say what happened, from the files of a run or an incident",
+    "checklist": "run the pre-training checklist, look at it, sign it",
+    "gate": "let a launch through, or say what is in the way",
     "doctor": "can this machine be drilled?",
 }
 

@@ -209,10 +209,12 @@ def no_last_words(story: Story) -> Finding | None:
     for event in story.of("exception", *LOST):
         if event.rank is not None and event.strong and (event.what != "exception" or is_communication(event)):
             lost.setdefault(event.rank, event)
-    quiet = story.others(lost)
+    stops = story.of(*STOPS)
+    # Who is stopped by a signal was there until then: it did not go first.
+    there = {stop.rank for stop in stops if stop.rank is not None}
+    quiet = tuple(r for r in story.others(lost) if r not in there)
     if len(lost) < 2 or not quiet or 4 * len(quiet) > story.census.size:
         return None
-    stops = story.of(*STOPS)
     if any(all(story.before(event, stop) is not True for event in lost.values()) for stop in stops):
         # Ranks that are all stopped lose one another in any order.
         return None
