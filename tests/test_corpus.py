@@ -167,3 +167,20 @@ def test_a_job_that_is_killed_as_a_whole(known: bool, tmp_path: Path) -> None:
 
     expected = ("host_oom", (first["rank"],)) if known else ("rank_exited", ())
     assert (found.kind.value, found.culprits, found.suspects) == (*expected, ())
+
+
+def test_few_samples_do_not_say_that_a_rank_is_crowded_out(tmp_path: Path) -> None:
+    """On a loaded machine three samplings are all there is, and one may happen to catch the rank running."""
+    bundle = unpacked("slow_backward", tmp_path)
+    stacks = bundle / "stacks" / "attempt_0"
+    for folder in stacks.iterdir():
+        if int(folder.name) > 2:
+            shutil.rmtree(folder)
+    path = stacks / "0" / "rank_5.json"
+    processes = json.loads(path.read_text())
+    processes[0]["state"] = "running"
+    path.write_text(json.dumps(processes))
+
+    found = diagnose(bundle).diagnosis
+
+    assert (found.culprits, found.where.site) == ((5,), "compute")
