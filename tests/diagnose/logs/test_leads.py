@@ -179,7 +179,7 @@ def test_who_has_not_lost_the_others_may_have_gone_first(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "told",
     [
-        "W1130 18:32:59.761000 504 elastic/agent/server/api.py:753] Received 1 death signal, shutting down workers\n",
+        "W1130 18:32:59.761000 504 agent/server/api.py:753] Received 1 death signal, shutting down workers\n",
         "",
     ],
 )
