@@ -17,7 +17,9 @@ from harness.observe.dumps import PREFIX_VARIABLES, dump_prefix
 from harness.observe.gpus import gpu_count
 from harness.observe.stacks import find_py_spy
 
-_TEMPORARY = frozenset(("tmpfs", "ramfs", "overlay", "devtmpfs"))
+TEMPORARY = frozenset(("tmpfs", "ramfs", "overlay", "devtmpfs"))
+"""File systems that go with the container or the machine's power."""
+
 _SHM_BYTES_PER_RANK = 8 << 20
 
 
@@ -98,8 +100,8 @@ def _dump_path(environ: Mapping[str, str]) -> list[Line]:
     except OSError as error:
         found = f"{prefix}*: {existing}: {error.strerror}"
         return [Line("dump path", "FAIL", found, remedy)]
-    kind = _file_system(existing)
-    if kind in _TEMPORARY:
+    kind = file_system(existing)
+    if kind in TEMPORARY:
         found = f"{prefix}* is on {kind}: gone with the container"
         return [Line("dump path", "WARN", found, remedy)]
     if not any(environ.get(name) for name in PREFIX_VARIABLES):
@@ -108,7 +110,8 @@ def _dump_path(environ: Mapping[str, str]) -> list[Line]:
     return [Line("dump path", "OK", f"{prefix}* on {kind}, writable")]
 
 
-def _file_system(path: Path) -> str:
+def file_system(path: Path) -> str:
+    """The type of the file system that holds a path, by the kernel's mounts."""
     real = str(path.resolve())
     mounts = [
         p
@@ -152,7 +155,12 @@ _DEFEATING: tuple[tuple[str, tuple[str, ...], str, str], ...] = (
 )
 
 
-def _defeating_variables(environ: Mapping[str, str]) -> list[Line]:
+def defeating(environ: Mapping[str, str]) -> list[str]:
+    """Settings under which a hang would leave no dumps, or useless ones; in words."""
+    return [line.found for line in _defeating_lines(environ)]
+
+
+def _defeating_lines(environ: Mapping[str, str]) -> list[Line]:
     lines = [
         Line("environment", "WARN", f"{name}={environ[name]}: {why}", remedy)
         for name, values, why, remedy in _DEFEATING
@@ -161,7 +169,11 @@ def _defeating_variables(environ: Mapping[str, str]) -> list[Line]:
     if "TORCH_NCCL_ASYNC_ERROR_HANDLING" not in environ:
         name, _, why, remedy = _DEFEATING[0]
         lines.append(Line("environment", "WARN", f"{name} is not set: {why}", remedy))
-    return lines or [Line("environment", "OK", "nothing that defeats dumps")]
+    return lines
+
+
+def _defeating_variables(environ: Mapping[str, str]) -> list[Line]:
+    return _defeating_lines(environ) or [Line("environment", "OK", "nothing that defeats dumps")]
 
 
 def _shared_memory(environ: Mapping[str, str]) -> list[Line]:

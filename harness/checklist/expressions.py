@@ -1,0 +1,70 @@
+"""Pass criteria over measured figures, such as ``errors == 0 and rate >= 0.95``. Never Python's own eval."""
+
+import ast
+from collections.abc import Mapping
+
+from simpleeval import DEFAULT_OPERATORS, EvalWithCompoundTypes, InvalidExpression
+
+from harness.model.checklist import Figure
+
+FUNCTIONS = {"min": min, "max": max, "abs": abs, "round": round}
+MAX_CHARS = 400
+
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.UAdd, ast.USub, ast.Not)
+_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
+_ALLOWED = (
+    *(ast.Expression, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Constant),
+    *(ast.And, ast.Or, ast.Load, ast.Tuple),
+    *_OPERATORS,
+    *_COMPARISONS,
+)
+
+
+class ExpressionError(ValueError):
+    """An expression that is none, or that asks for a figure which was not measured."""
+
+
+def names_in(expression: str) -> frozenset[str]:
+    """The figures that an expression asks for.
+
+    Raises:
+        ExpressionError: not an expression, or more than comparisons, arithmetic and min, max, abs, round.
+    """
+    if len(expression) > MAX_CHARS:
+        raise ExpressionError(f"longer than {MAX_CHARS} characters")
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ExpressionError(f"'{expression}' is not an expression: {said}") from None
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED):
+            raise ExpressionError(
+                f"'{expression}': allowed are comparisons, and, or, not, + - * /, "
+                f"{', '.join(FUNCTIONS)}; not {type(node).__name__}"
+            )
+        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS):
+            raise ExpressionError(f"'{expression}': the only functions are {', '.join(FUNCTIONS)}")
+    return frozenset(
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id not in FUNCTIONS
+    )
+
+
+def holds(expression: str, figures: Mapping[str, Figure]) -> bool:
+    """Whether figures meet a criterion. A figure that is None, or not a number, meets none.
+
+    Raises:
+        ExpressionError: a figure is missing or does not compare; whatever else makes no yes or no.
+    """
+    wanted = names_in(expression)
+    if missing := sorted(name for name in wanted if figures.get(name) is None):
+        raise ExpressionError(f"'{expression}' needs {', '.join(missing)}, which was not measured")
+    operators = {kind: DEFAULT_OPERATORS[kind] for kind in (*_OPERATORS, *_COMPARISONS)}
+    evaluator = EvalWithCompoundTypes(operators=operators, functions=FUNCTIONS, names=dict(figures))
+    try:
+        found = evaluator.eval(expression)
+    except (InvalidExpression, ArithmeticError, TypeError, ValueError) as error:
+        raise ExpressionError(f"'{expression}': {error}") from None
+    if not isinstance(found, bool):
+        raise ExpressionError(f"'{expression}' gives {found!r}, not yes or no")
+    return found

@@ -1,0 +1,323 @@
+"""One step of an item: a drill end to end, a probe or a command with its figures, or a person's documents."""
+
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.bundle.folders import fresh_folder
+from harness.catalog.find import find_drill
+from harness.catalog.planning import plan_run
+from harness.catalog.settings import Sources, settle
+from harness.checklist.catalogue import PROBES
+from harness.checklist.expressions import ExpressionError, holds, names_in
+from harness.checklist.jobenv import JobEnvironment, relevant
+from harness.experiment import Experiment, Progress, RunResult
+from harness.interrupts import signals_call
+from harness.launch.client import LauncherClient
+from harness.model.checklist import Figure, Item, ItemOutcome, Step, StepResult
+from harness.model.errors import Interrupted, PrerequisiteError, UsageError
+from harness.model.plan import RunPlan
+from harness.model.verdict import Outcome
+from harness.observe.gpus import gpu_count
+from harness.observe.processes import kill_tree
+
+_OUTCOMES = {
+    Outcome.PASS: ItemOutcome.PASS,
+    Outcome.FAIL: ItemOutcome.FAIL,
+    Outcome.INCONCLUSIVE: ItemOutcome.INCONCLUSIVE,
+}
+JOB_FILES, RESULTS, PREVIOUS = "DRILL_JOB_FILES", "DRILL_RESULTS", "DRILL_PREVIOUS_BUNDLE"
+"""What probes are told: the job's own files, where results are, the bundle of the step before."""
+
+NEEDED = {None: 0, "gpu": 1, "gpus": 2}
+POLL_S = 0.1
+MAX_OUTPUT_BYTES = 1 << 20
+UNABLE = 4
+"""A probe that ends with this code lacks something on this machine, as `drill` itself does."""
+
+
+@dataclass
+class Surroundings:
+    """What all steps of a run share."""
+
+    job: JobEnvironment
+    bundles: Path
+    drills_dirs: tuple[Path, ...] = ()
+    backend: str = "auto"
+    client: LauncherClient = field(default_factory=LauncherClient)
+    progress: Progress = lambda phase, detail: None
+    stop: threading.Event = field(default_factory=threading.Event)
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls, job: JobEnvironment, bundles: Path, drills_dirs: tuple[Path, ...], backend: str
+    ) -> "Iterator[Surroundings]":
+        """Surroundings whose launcher ends with the block, and whose runs a signal stops."""
+        with LauncherClient() as client:
+            extra = {
+                JOB_FILES: os.pathsep.join(str(Path(name).resolve()) for name in job.files),
+                RESULTS: str(bundles.parent.resolve()),
+            }
+            around = cls(job, bundles, drills_dirs, backend, client=client, extra=extra)
+            with signals_call(around.stop.set):
+                yield around
+
+    def equipped(self, item: Item) -> bool:
+        """Whether the real thing is here."""
+        return self.backend != "gloo" and gpu_count() >= NEEDED[item.needs]
+
+
+def run_step(item: Item, step: Step, around: Surroundings, previous: str | None = None) -> StepResult:
+    """Run one step as it is, or its rehearsal where the real thing is not here.
+
+    `previous`: the bundle of the step before it.
+
+    Raises:
+        Interrupted: a signal came; whatever ran was stopped.
+    """
+    begun = time.monotonic()
+    rehearsed = not around.equipped(item)
+    if rehearsed:
+        if step.rehearsal is None:
+            why = f"needs {'two GPUs' if item.needs == 'gpus' else 'a GPU'}, and cannot be rehearsed"
+            return StepResult(title_of(step), ItemOutcome.NOT_RUN, why)
+        step = step.rehearsal
+    run = {"drill": _drill, "probe": _probe, "command": _command, "manual": _manual}[step.kind]
+    extra = {**around.extra, **({PREVIOUS: str(Path(previous).resolve())} if previous else {})}
+    result = run(step, dataclasses.replace(around, extra=extra))
+    if rehearsed and result.outcome is ItemOutcome.PASS:
+        result = dataclasses.replace(result, outcome=ItemOutcome.REHEARSED)
+    return dataclasses.replace(result, seconds=round(time.monotonic() - begun, 3))
+
+
+def title_of(step: Step) -> str:
+    """What a step is called in reports."""
+    if step.kind == "drill":
+        whom = f" --culprit {step.culprit}" if step.culprit else ""
+        return f"drill {step.name}{f' --mode {step.mode}' if step.mode else ''}{whom}"
+    if step.kind == "command":
+        return shlex.join(step.command)
+    return f"{step.kind} {step.name}" if step.kind == "probe" else step.name
+
+
+def plan_of(step: Step, around: Surroundings) -> RunPlan:
+    """The plan of a drill's step, with the variables that the job will have.
+
+    Raises:
+        UsageError: no such drill or mode, or a value that does not fit.
+        PrerequisiteError: what it needs is not on this machine.
+    """
+    flags = {
+        "mode": step.mode,
+        "culprit": step.culprit,
+        "backend": around.backend,
+        "out": str(around.bundles),
+    }
+    spec = find_drill(step.name, list(around.drills_dirs))
+    sources = Sources.read(flags, [f"{key}={value}" for key, value in step.parameters.items()])
+    plan = plan_run(spec, settle(spec, sources))
+    return dataclasses.replace(plan, env={**plan.env, **relevant(around.job.over({}))})
+
+
+def _drill(step: Step, around: Surroundings) -> StepResult:
+    title = title_of(step)
+    experiment = None
+    try:
+        experiment = Experiment(plan_of(step, around), around.client, around.progress, around.stop)
+        run = experiment.run()
+    except Interrupted:
+        raise
+    except (PrerequisiteError, UsageError) as error:
+        return StepResult(title, ItemOutcome.NOT_RUN, str(error))
+    return StepResult(
+        title=title,
+        outcome=_OUTCOMES[run.verdict.verdict],
+        why=_why(run),
+        figures={
+            "fault_to_diagnosis_s": _rounded(run.seconds.fault_to_diagnosis),
+            "kind": run.result.diagnosis.kind.value,
+            "ranks": len(run.plan.culprits),
+        },
+        shows=("fault_to_diagnosis_s",),
+        says=(run.result.diagnosis.summary,),
+        bundle=str(run.bundle),
+    )
+
+
+def _why(run: RunResult) -> str:
+    """One line: what was diagnosed, or which checks failed."""
+    if run.verdict.verdict is Outcome.PASS:
+        return run.result.diagnosis.summary
+    missed = [
+        f"{name.replace('_', ' ')}: expected {check.expected}, found {check.found}"
+        for name, check in run.verdict.checks.items()
+        if check.ok is False
+    ]
+    return "; ".join(missed) or run.result.diagnosis.summary
+
+
+def _probe(step: Step, around: Surroundings) -> StepResult:
+    options = [
+        word for name, value in step.arguments.items() for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    room = "worker" if PROBES[step.name].torch else "checklist"
+    command = (sys.executable, "-m", f"harness.{room}.probes", step.name, *options)
+    return _measured(step, command, around)
+
+
+def _command(step: Step, around: Surroundings) -> StepResult:
+    return _measured(step, step.command, around)
+
+
+def _measured(step: Step, command: tuple[str, ...], around: Surroundings) -> StepResult:
+    """Run a program whose last line is a JSON object of figures, and hold them against the criterion."""
+    title = title_of(step)
+    slug = "".join(c if c.isalnum() else "_" for c in Path(step.name).name)[:40]
+    folder = fresh_folder(around.bundles / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}").resolve()
+    environ = {**around.job.over(os.environ), **around.extra, "DRILL_PROBE_OUT": str(folder)}
+    try:
+        code = _run(command, environ, folder, step.timeout_s, around)
+    except OSError as error:
+        return StepResult(title, ItemOutcome.NOT_RUN, f"{command[0]}: {error.strerror}", bundle=str(folder))
+    if code is None:
+        why = f"did not end within {step.timeout_s:g} s, and was stopped"
+        return StepResult(title, ItemOutcome.INCONCLUSIVE, why, bundle=str(folder))
+    figures, says = _read_figures(folder / "stdout.log")
+    if code == UNABLE:
+        return StepResult(title, ItemOutcome.NOT_RUN, _last_error(folder), bundle=str(folder))
+    if code != 0 or figures is None:
+        how = f"ended with code {code}" if code else "printed no JSON object with figures"
+        why = f"{how}: {_last_error(folder)}"
+        return StepResult(title, ItemOutcome.INCONCLUSIVE, why, bundle=str(folder))
+    assert step.passes is not None
+    asked = ", ".join(f"{name} {_shown(figures.get(name))}" for name in sorted(names_in(step.passes)))
+    try:
+        passed = holds(step.passes, figures)
+    except ExpressionError as error:
+        return StepResult(
+            title, ItemOutcome.INCONCLUSIVE, str(error), figures, step.passes, step.shows, says, str(folder)
+        )
+    outcome = ItemOutcome.PASS if passed else ItemOutcome.FAIL
+    why = asked if passed else f"{asked}; wanted: {step.passes}"
+    if not passed and says:
+        why = f"{says[0]} ({why})"
+    return StepResult(title, outcome, why, figures, step.passes, step.shows, says, str(folder))
+
+
+def _run(
+    command: tuple[str, ...],
+    environ: Mapping[str, str],
+    folder: Path,
+    timeout_s: float,
+    around: Surroundings,
+) -> int | None:
+    """Its exit code, or None where it had to be stopped. Nothing of it is left running."""
+    with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=environ,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + timeout_s
+    try:
+        while time.monotonic() < deadline and not around.stop.is_set():
+            try:
+                return process.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                continue
+    finally:
+        _end(process)
+    if around.stop.is_set():
+        raise Interrupted(f"interrupted; {command[0]} was stopped")
+    return None
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Stop what is left of a program and of all that it started in its session."""
+    if process.poll() is None:
+        kill_tree(process.pid)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _read_figures(path: Path) -> tuple[dict[str, Figure] | None, tuple[str, ...]]:
+    """The figures of the last line that is a JSON object, and the sentences under its key ``says``."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - MAX_OUTPUT_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    for line in reversed(lines):
+        if not line.startswith("{"):
+            continue
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        said = document.pop("says", [])
+        says = tuple(str(s)[:400] for s in said[:20]) if isinstance(said, list) else (str(said)[:400],)
+        return {str(name): _figure(value) for name, value in document.items()}, says
+    return None, ()
+
+
+def _figure(value: object) -> Figure:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return value[:400] if isinstance(value, str) else json.dumps(value)[:400]
+
+
+def _last_error(folder: Path) -> str:
+    for name in ("stderr.log", "stdout.log"):
+        data = (folder / name).read_bytes()[-MAX_OUTPUT_BYTES:].decode(errors="replace")
+        lines = [line.strip() for line in data.splitlines() if line.strip()]
+        if lines:
+            return lines[-1][:400]
+    return "it said nothing"
+
+
+def _shown(value: Figure) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 2)
+
+
+def _manual(step: Step, around: Surroundings) -> StepResult:
+    """What a machine can see of what a person answers for: that the documents are there, and new enough."""
+    for demand in step.files:
+        if why := _lacking(demand.path, demand.newer_than, demand.max_age_s):
+            return StepResult(step.name, ItemOutcome.FAIL, why)
+    seen = ", ".join(demand.path for demand in step.files)
+    why = f"waits for a signature{f'; there and new enough: {seen}' if seen else ''}"
+    return StepResult(step.name, ItemOutcome.NOT_RUN, why)
+
+
+def _lacking(name: str, newer_than: str | None, max_age_s: float | None) -> str | None:
+    path = Path(name)
+    if not path.is_file():
+        return f"there is no {name}"
+    if not path.read_bytes().strip():
+        return f"{name} is empty"
+    written = path.stat().st_mtime
+    if max_age_s is not None and time.time() - written > max_age_s:
+        return f"{name} was last changed {(time.time() - written) / 86400:.0f} days ago"
+    others = sorted(Path().glob(newer_than)) if newer_than else []
+    for other in others:
+        if other != path and other.is_file() and other.stat().st_mtime > written:
+            return f"{name} is older than {other}: what was learned there is not in it"
+    return None
