@@ -13,8 +13,9 @@ from pathlib import Path
 
 import psutil
 
+from harness.catalog.environment import ring_without_asking
 from harness.observe.dumps import PREFIX_VARIABLES, dump_prefix
-from harness.observe.gpus import gpu_count
+from harness.observe.machine import look
 from harness.observe.stacks import find_py_spy
 
 TEMPORARY = frozenset(("tmpfs", "ramfs", "overlay", "devtmpfs"))
@@ -56,7 +57,8 @@ def _torch(environ: Mapping[str, str]) -> list[Line]:
     major, minor = (int(part) for part in version.split(".")[:2])
     if (major, minor) < (2, 10):
         return [Line("torch", "FAIL", version, "2.10 or newer is needed: pip install -U torch")]
-    size = environ.get("TORCH_FR_BUFFER_SIZE", environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000"))
+    unasked = str(ring_without_asking(version))
+    size = environ.get("TORCH_FR_BUFFER_SIZE", environ.get("TORCH_NCCL_TRACE_BUFFER_SIZE", unasked))
     if not size.isdigit() or int(size) == 0:
         found = f"{version}; the recorder is off (buffer size {size})"
         return [Line("torch", "FAIL", found, "export TORCH_FR_BUFFER_SIZE=20000")]
@@ -210,10 +212,16 @@ def _processes(environ: Mapping[str, str]) -> list[Line]:
 
 
 def _gpus(environ: Mapping[str, str]) -> list[Line]:
-    count = gpu_count()
+    machine = look(environ)
+    count = machine.gpus
     if count == 0:
         return [Line("GPUs", "OK", "none: drills run on CPUs with gloo")]
+    if machine.cuda is None:
+        remedy = "install a CUDA build of torch; without it drills run on CPUs with gloo"
+        return [Line("GPUs", "WARN", str(machine.why_no_nccl), remedy)]
     if shutil.which("nvidia-smi") is None:
         remedy = "install the driver's tools; without them no GPU evidence is collected"
         return [Line("GPUs", "WARN", f"{count}, but no nvidia-smi", remedy)]
-    return [Line("GPUs", "OK", f"{count}")]
+    nccl = f", NCCL {machine.nccl}" if machine.nccl else ""
+    sharing = "; eight ranks share it" if count == 1 else ""
+    return [Line("GPUs", "OK", f"{count}, CUDA {machine.cuda}{nccl}{sharing}")]

@@ -26,16 +26,16 @@ from harness.launch.request import LaunchRequest
 from harness.model.bundle import Manifest, RunRecord
 from harness.model.errors import Interrupted, PrerequisiteError
 from harness.model.plan import RunPlan
-from harness.model.ranks import format_ranks
 from harness.model.spec import ParameterValue
 from harness.model.verdict import Verdict
-from harness.observe.clocks import join_limit_s
+from harness.observe.clocks import first_step_floor_s, join_limit_s
 from harness.observe.collect import Collector
 from harness.observe.needs import MemoryCgroup, why_not
 from harness.observe.processes import kill_tree
 from harness.observe.repeated import RepeatedSampling
 from harness.observe.watch import POLL_S, Notice, Watch
 from harness.outside import strike
+from harness.required import lacking
 from harness.trace import find_trace
 
 LAUNCHER_START_LIMIT_S = 120.0
@@ -128,6 +128,7 @@ class Experiment:
             host=platform.node(),
             versions=versions(),
             environment={**relevant_environment(os.environ), **plan.env},
+            notes=plan.notes,
         )
         writer = BundleWriter(root, manifest)
         try:
@@ -158,6 +159,7 @@ class Experiment:
                 left,
                 on_phase=lambda phase: self.progress(phase, f"{self.plan.nproc} ranks"),
                 attempt=attempt,
+                first_step_s=first_step_floor_s(self.plan.nproc, self.plan.backend),
             )
             notice = self._wait_for_trouble(self._watch)
             notices.append(notice)
@@ -340,7 +342,7 @@ class Experiment:
             notice.kind,
             self.plan.culprits,
             injections,
-            self._lacking(),
+            lacking(self._writer, self.plan),
             seconds.fault_to_diagnosis,
             self._trace(),
         )
@@ -362,25 +364,6 @@ class Experiment:
         """What the fault left behind itself."""
         with DIAGNOSING:
             return find_trace(self._writer.layout, self.plan.expectation.trace, self.plan.culprits)
-
-    def _lacking(self) -> tuple[str, ...]:
-        """Required evidence that is not in the bundle, by kind and rank."""
-        lacking = [f"{lost.what}: {lost.why}" for lost in self._writer.lost]
-        layout = self._writer.layout
-        everybody = set(range(self.plan.nproc))
-        for requirement in self.plan.expectation.evidence:
-            what, _, whose = requirement.partition(":")
-            wanted = everybody - set(self.plan.culprits) if whose == "victims" else everybody
-            there: Callable[[int], bool] = {
-                "flight_recorder": lambda rank: layout.dump(0, rank).exists(),
-                "stacks": lambda rank: layout.stack(0, 0, rank).exists(),
-                "signals": lambda rank: layout.signal_file(0, rank).exists(),
-                "logs": lambda rank: any(layout.logs.glob(f"*/attempt_0/{rank}/stderr.log")),
-            }[what]
-            absent = [rank for rank in wanted if not there(rank)]
-            if absent:
-                lacking.append(f"{what} of rank {format_ranks(absent)}")
-        return tuple(lacking)
 
 
 def _clear(folder: Path) -> None:

@@ -19,6 +19,7 @@ from harness.launch.client import LauncherClient, LauncherDied
 from harness.model.errors import DrillError, Interrupted
 from harness.model.plan import RunPlan
 from harness.model.verdict import Outcome
+from harness.sharing import without_sharing
 
 STOP_LIMIT_S = 15.0
 """How long interrupted runs may take to stop their ranks; then the launchers' end stops them."""
@@ -182,6 +183,9 @@ class _Crew:
         died = False
         try:
             run = experiment.run()
+            if (fewer := without_sharing(run)) is not None:
+                experiment = Experiment(fewer, client, progress, self._stop)
+                run = experiment.run()
             outcome = RunOutcome(title, run, None, run.bundle, time.monotonic() - started)
         except Exception as error:
             died = isinstance(error, LauncherDied)

@@ -19,6 +19,7 @@ from harness.launch.client import LauncherClient
 from harness.model.ranks import format_ranks
 from harness.model.spec import ParameterValue
 from harness.model.verdict import Outcome
+from harness.sharing import without_sharing
 
 __all__ = ["RunResult", "assert_passed", "run_drill"]
 
@@ -53,7 +54,9 @@ def run_drill(
     sets = [f"{key}={value}" for key, value in (parameters or {}).items()]
     spec = find_drill(name, [drills_dir] if drills_dir else [])
     plan = plan_run(spec, settle(spec, Sources.read(flags, sets)))
-    return Experiment(plan, _launcher()).run()
+    run = Experiment(plan, _launcher()).run()
+    fewer = without_sharing(run)
+    return run if fewer is None else Experiment(fewer, _launcher()).run()
 
 
 def assert_passed(run: RunResult) -> None:

@@ -5,57 +5,102 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.catalog.backend import NOT_EXERCISED, choose_backend
+from harness.catalog.environment import Conditions, compose
 from harness.model.errors import PrerequisiteError, UsageError
 from harness.model.plan import RunPlan, Setting
 from harness.model.ranks import format_ranks
-from harness.model.spec import DrillSpec, Expectation, Mode
-from harness.observe.gpus import gpu_count
+from harness.model.spec import DrillSpec, Expectation, Mode, ParameterValue
+from harness.observe.machine import Machine, look
+
+FAITHFUL = "production fidelity: what torch and NCCL read is as the job's own environment has it"
 
 
-def plan_run(spec: DrillSpec, settings: Mapping[str, Setting]) -> RunPlan:
+def plan_run(
+    spec: DrillSpec,
+    settings: Mapping[str, Setting],
+    job_env: Mapping[str, str] | None = None,
+    machine: Machine | None = None,
+) -> RunPlan:
     """Decide mode, culprits, backend, launcher, arguments and environment.
+
+    `job_env`: the variables of the real job, which then count instead of a drill's (production fidelity).
+    `machine`: what ranks can run on; this one unless given.
 
     Raises:
         UsageError: a mode or culprit that cannot be.
         PrerequisiteError: a backend that this machine does not have.
     """
+    machine = look() if machine is None else machine
     nproc = _int(settings["nproc"])
     mode = _mode(spec, settings["mode"])
     culprits = _culprits(spec, mode, settings["culprit"], nproc)
-    backend, reason = _backend(spec, str(settings["backend"].value), nproc)
-    parameters = {
-        name: value
-        for name in spec.parameters
-        if isinstance(value := settings[name].value, (int, float, str, bool))
-    }
-    launcher = str(settings["launcher"].value)
-    if launcher == "auto":
-        launcher = "fork" if backend == "gloo" else "torchrun"
-    if launcher == "fork" and backend == "nccl":
-        raise UsageError("--launcher fork: CUDA does not survive a fork; use --launcher torchrun")
+    share, detail = bool(settings["share_gpu"].value), bool(settings["detail"].value)
+    backend = choose_backend(spec, str(settings["backend"].value), share, nproc, machine)
+    if "gpu" in mode.needs and backend.name != "nccl":
+        raise PrerequisiteError(f"{spec.name} {mode.name}: needs nccl and a GPU: {backend.reason}")
+    watchdog = bool(settings["wait_for_watchdog"].value)
+    if watchdog and backend.name != "nccl":
+        raise PrerequisiteError(
+            f"--wait-for-watchdog: gloo has no watchdog; nccl not taken: {backend.reason}"
+        )
+    parameters = _parameters(spec, settings, backend.shared)
     argv = [
         *(("--culprit", ",".join(map(str, culprits))) if culprits else ()),
         *(("--mode", mode.name) if len(spec.modes) > 1 else ()),
-        *("--backend", backend),
+        *("--backend", backend.name),
         *(w for k, v in parameters.items() for w in (f"--{k.replace('_', '-')}", str(v))),
     ]
+    conditions = Conditions(
+        backend=backend.name,
+        torch=machine.torch,
+        shared=backend.shared,
+        detail=detail,
+        max_restarts=_int(settings["max_restarts"]),
+        watchdog=watchdog,
+        job=job_env,
+    )
     return RunPlan(
         spec=spec,
         mode=mode,
         nproc=nproc,
         culprits=culprits,
-        backend=backend,
-        backend_reason=reason,
-        launcher=launcher,
+        backend=backend.name,
+        backend_reason=backend.reason,
+        launcher=_launcher(str(settings["launcher"].value), backend.name),
         timeout_s=float(str(settings["timeout"].value)),
         parameters=parameters,
         settings=settings,
-        expectation=_expectation(mode, culprits, nproc, bool(settings["detail"].value)),
+        expectation=_expectation(mode, culprits, nproc, detail),
         argv=tuple(argv),
-        env=_environment(backend, bool(settings["detail"].value), _int(settings["max_restarts"])),
+        env=compose(conditions),
         out=Path(str(settings["out"].value)),
         max_restarts=_int(settings["max_restarts"]),
+        shared=backend.shared,
+        watchdog=watchdog,
+        notes=(*((NOT_EXERCISED,) if backend.shared else ()), *((FAITHFUL,) if job_env is not None else ())),
+        job_env=job_env,
     )
+
+
+def _launcher(wanted: str, backend: str) -> str:
+    if wanted == "auto":
+        return "fork" if backend == "gloo" else "torchrun"
+    if wanted == "fork" and backend == "nccl":
+        raise UsageError("--launcher fork: CUDA does not survive a fork; use --launcher torchrun")
+    return wanted
+
+
+def _parameters(spec: DrillSpec, settings: Mapping[str, Setting], shared: bool) -> dict[str, ParameterValue]:
+    """The drill's own values; those that nobody chose are smaller where all ranks share a card."""
+    chosen: dict[str, ParameterValue] = {}
+    for name, parameter in spec.parameters.items():
+        setting = settings[name]
+        small = parameter.shared if shared and setting.origin == "default" else None
+        value = setting.value if small is None else small
+        if isinstance(value, (int, float, str, bool)):
+            chosen[name] = value
+    return chosen
 
 
 def bundle_name(spec: DrillSpec, now: float | None = None) -> str:
@@ -116,44 +161,6 @@ def _with_partners(culprits: tuple[int, ...], offsets: tuple[int, ...], nproc: i
         ahead = {rank + offset for offset in offsets if 0 <= rank + offset < nproc}
         ranks |= ahead or {rank - offset for offset in offsets if 0 <= rank - offset < nproc}
     return tuple(sorted(ranks))
-
-
-def _backend(spec: DrillSpec, wanted: str, nproc: int) -> tuple[str, str]:
-    gpus = gpu_count()
-    if wanted == "auto":
-        if "nccl" in spec.backends and gpus >= nproc:
-            return "nccl", f"{gpus} GPUs for {nproc} ranks"
-        why = f"{gpus} GPUs for {nproc} ranks" if gpus else "no GPU on this machine"
-        return "gloo", why
-    if wanted not in spec.backends:
-        allowed = ", ".join(spec.backends)
-        raise UsageError(f"--backend {wanted}: {spec.name} runs on {allowed}")
-    if wanted == "nccl" and gpus < nproc:
-        raise PrerequisiteError(
-            f"--backend nccl: {nproc} ranks need {nproc} GPUs and this machine has {gpus}; "
-            "use --backend gloo for a rehearsal on CPUs"
-        )
-    return wanted, "asked for"
-
-
-def _environment(backend: str, detail: bool, max_restarts: int) -> dict[str, str]:
-    """Variables that ranks get beside the bundle's own paths."""
-    extra = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {}
-    if max_restarts:
-        # torch 2.13 hands the next attempt the same store, in which gloo finds the addresses of the dead.
-        extra["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-    env = {
-        # The ranks' exits are noted and waited for by us; torch's own 30 s would only delay the end.
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "2",
-    }
-    if backend == "gloo":
-        # All ranks are on this machine: do without the host's name, which a container may not resolve.
-        env["GLOO_SOCKET_IFNAME"] = "lo"
-    else:
-        # torchrun would set 1, under which the watchdog does not dump.
-        env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "3"
-        env["TORCH_FR_BUFFER_SIZE"] = "20000"
-    return {**env, **extra}
 
 
 def _int(setting: Setting) -> int:

@@ -60,10 +60,11 @@ class TraceFile(_Strict):
 
 
 class ParameterFile(_Strict):
-    """One parameter of the drill's script."""
+    """One parameter of the drill's script. `shared`: its default where all ranks share one card."""
 
     type: Literal["int", "float", "str", "bool"] = "int"
     default: bool | int | float | str
+    shared: bool | int | float | str | None = None
     help: str = ""
     min: float | None = None
     max: float | None = None
@@ -82,7 +83,7 @@ class ModeFile(_Strict):
     parameters: dict[Name, bool | int | float | str] = {}
     max_restarts: Annotated[int, Field(ge=0)] = 0
     outside: Literal["sigterm", "cancel", "hangup", "lost"] | None = None
-    needs: tuple[Literal["network_namespace", "memory_cgroup"], ...] = ()
+    needs: tuple[Literal["network_namespace", "memory_cgroup", "gpu"], ...] = ()
     samples: Annotated[int, Field(ge=0, le=100)] = 0
 
 
@@ -220,7 +221,7 @@ def _trace(trace: TraceFile | None) -> tuple[str, str] | None:
 
 
 def _parameter(name: str, read: ParameterFile) -> Parameter:
-    return Parameter(name, read.type, read.default, read.help, read.min, read.max, read.choices)
+    return Parameter(name, read.type, read.default, read.help, read.min, read.max, read.choices, read.shared)
 
 
 def convert(parameter: Parameter, text: ParameterValue, where: str) -> ParameterValue:

@@ -1,7 +1,7 @@
 """Which runs a command asks for: named drills, all, those with a tag, or a sweep over modes and ranks."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,9 +66,14 @@ class PlannedRun:
 
 
 def plan_selection(
-    selection: Selection, sources: Sources, drills_dirs: Sequence[Path] = ()
+    selection: Selection,
+    sources: Sources,
+    drills_dirs: Sequence[Path] = (),
+    job_env: Mapping[str, str] | None = None,
 ) -> list[PlannedRun]:
     """Plan every run of a selection; a missing prerequisite of one keeps no other from being planned.
+
+    `job_env`: the real job's variables, for production fidelity.
 
     Raises:
         UsageError: nothing is selected, no drill has the tag, or a setting does not fit a selected drill.
@@ -81,7 +86,7 @@ def plan_selection(
             assert isinstance(culprits, tuple)
             plan: RunPlan | PrerequisiteError
             try:
-                plan = plan_run(spec, settings)
+                plan = plan_run(spec, settings, job_env)
                 culprits = plan.culprits
             except PrerequisiteError as error:
                 plan = error

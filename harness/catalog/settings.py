@@ -21,10 +21,14 @@ OPTIONS = {
     "culprit": Parameter("culprit", "str", "", "rank or comma list"),
     "mode": Parameter("mode", "str", "", "which way to break it"),
     "backend": Parameter("backend", "str", "auto", choices=("auto", "gloo", "nccl")),
+    "share_gpu": Parameter("share_gpu", "bool", False, "all ranks on one card, over sockets"),
     "launcher": Parameter("launcher", "str", "auto", choices=("auto", "fork", "torchrun")),
     "timeout": Parameter("timeout", "float", 120.0, "bound on the whole run, seconds", minimum=1),
     "max_restarts": Parameter("max_restarts", "int", 0, "restarts that torchrun may make", minimum=0),
     "detail": Parameter("detail", "bool", False, "TORCH_DISTRIBUTED_DEBUG=DETAIL"),
+    "wait_for_watchdog": Parameter(
+        "wait_for_watchdog", "bool", False, "dumps by the watchdog's own timeout, not by pipe (nccl)"
+    ),
     "out": Parameter("out", "str", "runs", "folder for bundles"),
 }
 """Options of every drill; all other keys are a drill's own parameters."""

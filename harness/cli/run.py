@@ -29,11 +29,27 @@ if TYPE_CHECKING:
 @click.option("--mode", help="Which way to break it; see `drill show NAME`.")
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="A drill's own parameter.")
 @click.option("--nproc", metavar="N", help="Number of ranks.")
-@click.option("--backend", metavar="auto|gloo|nccl", help="auto takes nccl if there are GPUs enough.")
+@click.option("--backend", metavar="auto|gloo|nccl", help="auto: nccl on a GPU a rank, or on one for all.")
+@click.option(
+    "--share-gpu", is_flag=True, flag_value="true", default=None, help="All ranks on one GPU, over sockets."
+)
 @click.option("--launcher", metavar="fork|torchrun", help="fork is faster; torchrun execs the script.")
 @click.option("--max-restarts", metavar="N", help="Restarts that torchrun may make. [0]")
 @click.option(
     "--detail", is_flag=True, flag_value="true", default=None, help="With TORCH_DISTRIBUTED_DEBUG=DETAIL."
+)
+@click.option(
+    "--wait-for-watchdog",
+    is_flag=True,
+    flag_value="true",
+    default=None,
+    help="Leave dumps to NCCL's watchdog and check each link of its chain.",
+)
+@click.option(
+    "--env-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The job's own variables (KEY=VALUE lines) instead of a drill's: production fidelity.",
 )
 @click.option("--timeout", metavar="S", help="Bound on each run, seconds.")
 @click.option("--out", metavar="DIR", help="Folder for bundles. [runs]")
@@ -52,6 +68,7 @@ def command(
     jobs: int,
     sets: tuple[str, ...],
     drills_dirs: tuple[Path, ...],
+    env_file: Path | None,
     junit: Path | None,
     dry_run: bool,
     as_json: bool,
@@ -66,7 +83,8 @@ def command(
     from harness.catalog.settings import Sources
 
     selection = Selection(names, every, tags, sweep, repeat)
-    planned = plan_selection(selection, Sources.read(flags, sets), drills_dirs)
+    job_env = _job_env(env_file) if env_file else None
+    planned = plan_selection(selection, Sources.read(flags, sets), drills_dirs, job_env)
     if dry_run:
         _show_plans(planned, as_json)
         return
@@ -78,6 +96,19 @@ def command(
         click.echo(f"drill: {xml.failure}", err=True)
         code = code or xml.failure.exit_code
     raise SystemExit(code)
+
+
+def _job_env(path: Path) -> dict[str, str]:
+    from harness.catalog.environment import read_env_file
+    from harness.model.errors import UsageError
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--env-file {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--env-file {path}: not a text file") from None
+    return read_env_file(text, f"--env-file {path}")
 
 
 def _junit_file(path: Path, titles: "Sequence[RunTitle]") -> "JUnitFile":
@@ -170,5 +201,6 @@ def _plan_text(plan: "RunPlan") -> str:
         f"breaks   rank {format_ranks(plan.culprits)}" if plan.culprits else "breaks   nothing",
         f"expects  {plan.expectation.kind.value}, {accused}" + (f": {ranks}" if ranks else ""),
         f"bundle   under {plan.out}/",
+        *(f"note     {note}" for note in plan.notes),
     )
     return "\n".join(lines)

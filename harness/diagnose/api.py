@@ -245,13 +245,14 @@ def _key_files(finding: Finding, gathered: Gathered) -> tuple[str, ...]:
 def _missing(gathered: Gathered) -> tuple[str, ...]:
     manifest = gathered.manifest
     collected = [f"{u.what}: {u.why}" for u in manifest.not_collected] if manifest else []
+    notes = manifest.notes if manifest else ()
     absent = gathered.flight.evidence.missing
     dumps = [f"no flight recorder dump of rank {format_ranks(absent)}"] if absent else []
     if gathered.text.is_log and not gathered.flight.evidence.tables:
         dumps = []
     # Of frameworks one rank prints the steps of all.
     signals = () if gathered.text.speaks and gathered.only_records else gathered.signals.missing
-    return (*collected, *dumps, *gathered.text.missing, *signals, *gathered.complaints)
+    return (*collected, *dumps, *notes, *gathered.text.missing, *signals, *gathered.complaints)
 
 
 def _recommendations(finding: Finding, gathered: Gathered) -> tuple[Recommendation, ...]:

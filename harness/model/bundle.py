@@ -19,7 +19,11 @@ class GroupRecord:
 
 @dataclass(frozen=True)
 class RankRecord:
-    """Who a rank is. `started`, `joined`, `trained`, `finished`: unix seconds, None if it never got there."""
+    """Who a rank is. `started`, `joined`, `trained`, `finished`: unix seconds, None if it never got there.
+
+    `device_bus`: PCI address, as ``00000000:3b:00.0``; `device_index`: the driver's number of the card, where
+    nothing renumbered it.
+    """
 
     rank: int
     host: str
@@ -35,6 +39,8 @@ class RankRecord:
     groups: tuple[GroupRecord, ...] = ()
     trained: float | None = None
     host_memory_bytes: int | None = None
+    device_bus: str | None = None
+    device_index: int | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,8 @@ class Uncollected:
 class Manifest:
     """bundle.json: what the evidence is and what it lacks. Says nothing of what was broken.
 
-    `stopped`: when the harness itself began to stop the job, unix seconds.
+    `stopped`: when the harness itself began to stop the job, unix seconds. `notes`: what this run could not
+    show, whatever it found.
     """
 
     world_size: int
@@ -104,6 +111,7 @@ class Manifest:
     not_collected: tuple[Uncollected, ...] = ()
     notice: str | None = None
     stopped: float | None = None
+    notes: tuple[str, ...] = ()
     schema: str = SCHEMA
 
 

@@ -17,7 +17,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Everything needed to start one drill. `argv` is what the script gets, `env` what its ranks get."""
+    """Everything needed to start one drill. `argv` is what the script gets, `env` what its ranks get.
+
+    `shared`: all ranks on one card. `watchdog`: dumps are left to the watchdog's own timeout. `notes`: what
+    this run cannot show, or does otherwise than asked, and why. `job_env`: the real job's variables.
+    """
 
     spec: DrillSpec
     mode: Mode
@@ -34,3 +38,7 @@ class RunPlan:
     env: Mapping[str, str]
     out: Path
     max_restarts: int = 0
+    shared: bool = False
+    watchdog: bool = False
+    notes: tuple[str, ...] = ()
+    job_env: Mapping[str, str] | None = None

@@ -11,7 +11,10 @@ ParameterValue = int | float | str | bool
 
 @dataclass(frozen=True)
 class Parameter:
-    """One `--set key=value` of a drill, passed to its script as ``--key value``."""
+    """One `--set key=value` of a drill, passed to its script as ``--key value``.
+
+    `shared`: the default where all ranks share one card.
+    """
 
     name: str
     type: str
@@ -20,6 +23,7 @@ class Parameter:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[ParameterValue, ...] = ()
+    shared: ParameterValue | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Mode:
     `tie`: expected where culprits are half of the ranks. `detail`: expected with debug level DETAIL, where
     torch's own comparison stops the job before a dump could tell more. `parameters`: defaults that differ
     in this mode. `outside`: what the harness does to the job from outside (sigterm, cancel, hangup, lost).
-    `needs`: permissions of the machine (network_namespace, memory_cgroup). `samples`: how often the stacks of
+    `needs`: of the machine (network_namespace, memory_cgroup, gpu). `samples`: how often the stacks of
     all ranks are sampled while the job runs, once it is past step `at`: for slopes, which no clock notices.
     """
 

@@ -10,12 +10,18 @@ STALL_FLOOR_S = 2.0
 MEDIAN_STEPS = 3
 
 
-def first_step_floor_s(nproc: int) -> float:
+NCCL_START_S = 30.0
+"""The first collective makes the communicator: loads kernels, looks at the topology, connects. Not measured
+yet for eight ranks that take turns on one card: generous, since it only delays the notice of a first step's
+hang."""
+
+
+def first_step_floor_s(nproc: int, backend: str = "gloo") -> float:
     """How long ranks may take to their first steps before a median exists.
 
     On two cores the first step took 1.0 s at 16 ranks and 4.2 s at 24, since every pair connects.
     """
-    return 4.0 + nproc / 4
+    return 4.0 + nproc / 4 + (NCCL_START_S if backend == "nccl" else 0.0)
 
 
 def join_limit_s(nproc: int, exec_start: bool) -> float:

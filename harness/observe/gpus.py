@@ -28,12 +28,15 @@ _OLD_FIELDS = 10
 """How many of them every driver knows."""
 
 
-def gpu_count() -> int:
-    """NVIDIA devices that the driver shows; 0 without a driver."""
-    by_driver = Path("/proc/driver/nvidia/gpus")
-    if by_driver.is_dir():
-        return len(list(by_driver.iterdir()))
-    return sum(1 for device in Path("/dev").glob("nvidia[0-9]*"))
+def gpu_count(root: Path = Path("/")) -> int:
+    """NVIDIA devices that processes here can open; 0 without a driver.
+
+    Inside a container the driver may list all cards of the host, and /dev holds those that were let in.
+    """
+    let_in = sum(1 for device in (root / "dev").glob("nvidia[0-9]*"))
+    by_driver = root / "proc/driver/nvidia/gpus"
+    listed = len(list(by_driver.iterdir())) if by_driver.is_dir() else 0
+    return min(let_in, listed) if let_in and listed else let_in or listed
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What some drills need of the machine: namespaces and a memory-limited cgroup. Absent is exit code 4."""
+"""What some drills need of the machine: namespaces, a limited cgroup, a card. Absent is exit code 4."""
 
 import ctypes
 import os
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.observe.kernel import read_kernel_log
+from harness.observe.machine import look
 
 CGROUPS = Path("/sys/fs/cgroup")
 CLONE_NEWNET = 0x40000000
@@ -19,7 +20,11 @@ LIMIT_BYTES = 128 << 20
 
 def why_not(need: str) -> str | None:
     """Why this machine does not meet a need, or None if it does."""
-    return {"network_namespace": _no_network_namespace, "memory_cgroup": _no_memory_cgroup}[need]()
+    return {
+        "network_namespace": _no_network_namespace,
+        "memory_cgroup": _no_memory_cgroup,
+        "gpu": _no_gpu,
+    }[need]()
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,10 @@ def _no_memory_cgroup() -> str | None:
     if read_kernel_log() is None:
         return "the kernel log cannot be read, which names who was killed: run as root"
     return None
+
+
+def _no_gpu() -> str | None:
+    return look().why_no_nccl
 
 
 def _no_network_namespace() -> str | None:

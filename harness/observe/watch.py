@@ -40,6 +40,7 @@ class Watch:
     timeout_s: float
     on_phase: Callable[[str], None] = lambda _: None
     attempt: int = 0
+    first_step_s: float | None = None
     pids: dict[int, int] = field(default_factory=dict)
     joined_at: float | None = None
     steps: int = 0
@@ -49,7 +50,7 @@ class Watch:
         self._started = now
         self._reader = BundleReader(self.writer.layout)
         self._join = JoinClock(self.nproc, self.join_limit_s, now)
-        self._step = StepClock(first_step_floor_s(self.nproc))
+        self._step = StepClock(self.first_step_s or first_step_floor_s(self.nproc))
         self._exit = ExitClock(self.nproc, LINGER_LIMIT_S)
         self._exits = ExitWatch()
         self._tail = StepTail(self.writer.layout.signals / f"attempt_{self.attempt}")

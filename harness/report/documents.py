@@ -19,6 +19,10 @@ def run_document(run: RunResult) -> Json:
         "backend": plan.backend,
         "launcher": plan.launcher,
     }
+    if plan.shared:
+        params["share_gpu"] = True
+    if plan.watchdog:
+        params["wait_for_watchdog"] = True
     return {
         "schema": "drill/run/1",
         "drill": plan.spec.name,
@@ -28,6 +32,8 @@ def run_document(run: RunResult) -> Json:
         "bundle": str(run.bundle),
         "seconds": to_json(run.seconds),
         "error": None,
+        "backend_reason": plan.backend_reason,
+        "notes": to_json(plan.notes),
     }
 
 
@@ -42,6 +48,9 @@ def plans_document(plans: Sequence[RunPlan]) -> Json:
                 "culprits": to_json(plan.culprits),
                 "nproc": plan.nproc,
                 "backend": plan.backend,
+                "backend_reason": plan.backend_reason,
+                "shared_gpu": plan.shared,
+                "notes": to_json(plan.notes),
                 "launcher": plan.launcher,
                 "script": str(plan.spec.script),
                 "argv": to_json(plan.argv),

@@ -55,6 +55,8 @@ def show_run(console: Console, run: RunResult) -> None:
     console.print()
     _show_result(console, run.result)
     _show_checks(console, run.verdict)
+    for note in run.plan.notes:
+        console.print(f"note     {note}", width=WIDTH)
     console.print(_timings(run.seconds), style="dim", width=WIDTH)
     shown = _short(run.bundle)
     console.print(f"bundle   {shown}", width=WIDTH, overflow="fold")

@@ -11,6 +11,12 @@ from harness.bundle.layout import Layout
 BUNDLE = "DRILL_BUNDLE"
 """Set by the harness to the bundle's folder. Where it is absent the worker toolkit is inert."""
 
+SHARE_GPU = "DRILL_SHARE_GPU"
+"""Set where all ranks share one card."""
+
+COLLECTIVE_TIMEOUT = "DRILL_COLLECTIVE_TIMEOUT_S"
+"""Set where the watchdog's own timeout is waited for: it counts instead of the script's."""
+
 
 @dataclass(frozen=True)
 class RankEnvironment:
@@ -22,11 +28,12 @@ class RankEnvironment:
     attempt: int
     host: str
     layout: Layout | None
+    collective_timeout_s: float | None = None
 
     @classmethod
     def read(cls, env: Mapping[str, str] = os.environ) -> "RankEnvironment":
         """Read RANK, LOCAL_RANK, WORLD_SIZE and TORCHELASTIC_RESTART_COUNT; a lone process is rank 0 of 1."""
-        bundle = env.get(BUNDLE)
+        bundle, timeout = env.get(BUNDLE), env.get(COLLECTIVE_TIMEOUT)
         return cls(
             rank=int(env.get("RANK", "0")),
             local_rank=int(env.get("LOCAL_RANK", "0")),
@@ -34,4 +41,5 @@ class RankEnvironment:
             attempt=int(env.get("TORCHELASTIC_RESTART_COUNT", "0")),
             host=socket.gethostname(),
             layout=Layout(Path(bundle)) if bundle else None,
+            collective_timeout_s=float(timeout) if timeout else None,
         )

@@ -2,7 +2,8 @@
 
 NCCL's process group has its own pipe and watchdog; gloo has neither. For gloo this gives the same
 interface: a byte into ``<prefix><rank>.pipe`` makes the rank write its dump to ``<prefix><rank>``,
-with the very variables that torch documents for NCCL.
+with the very variables that torch documents for NCCL. NCCL puts its own pipe in the place of this one as
+soon as its group forms; what is left to us then are the ends that no watchdog sees.
 """
 
 import ctypes
@@ -26,12 +27,15 @@ _LIBC = ctypes.CDLL(None)
 _SIGNAL_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int)
 
 
-def take_dump() -> bytes:
+def take_dump(backend: str = "gloo") -> bytes:
     """The recorder's pickle with Python stacks, as torch itself would write it.
 
-    Source: `torch._C._distributed_c10d._dump_fr_trace(includeCollectives, includeStackTraces, onlyActive)`.
+    NCCL's calls are in a recorder of their own. Source: torch/csrc/distributed/c10d/init.cpp,
+    `_dump_nccl_trace` and `_dump_fr_trace` (includeCollectives, includeStackTraces, onlyActive).
     """
-    return bytes(torch._C._distributed_c10d._dump_fr_trace(True, True, False))  # type: ignore[attr-defined]
+    c10d = torch._C._distributed_c10d
+    name = "_dump_nccl_trace" if backend == "nccl" else "_dump_fr_trace"
+    return bytes(getattr(c10d, name)(True, True, False))
 
 
 _symbolizer_started = False
@@ -61,6 +65,8 @@ class DumpTriggers:
     def __init__(self, dump: Path, pipe: Path) -> None:
         self._dump = dump
         self._pipe_path = pipe
+        self.backend = "gloo"
+        """Whose recorder is dumped: set it when the group forms."""
         self._lock = threading.Lock()
         self._taken = False
         self._on_abort = _SIGNAL_CALLBACK(lambda _: self.dump())
@@ -79,10 +85,11 @@ class DumpTriggers:
     def dump(self, on_request: bool = False) -> None:
         """Write the dump; one that nobody asked for does not replace an earlier one."""
         with self._lock:
-            if self._taken and not on_request:
+            # NCCL's own threads write the same file, by pipe or when their time is up.
+            if (self._taken or self._dump.exists()) and not on_request:
                 return
             try:
-                write_atomically(self._dump, take_dump())
+                write_atomically(self._dump, take_dump(self.backend))
                 self._taken = True
             except Exception as error:
                 print(f"flight recorder dump failed: {error}", file=sys.stderr, flush=True)

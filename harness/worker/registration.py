@@ -4,10 +4,14 @@ import dataclasses
 import os
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from harness.bundle.codec import write_json
 from harness.model.bundle import GroupRecord, RankRecord
 from harness.worker.environment import RankEnvironment
+
+if TYPE_CHECKING:
+    from harness.worker.devices import DeviceIdentity
 
 
 class Registration:
@@ -27,9 +31,16 @@ class Registration:
         )
         self._write()
 
-    def joined(self, groups: tuple[GroupRecord, ...], device: str) -> None:
+    def joined(self, groups: tuple[GroupRecord, ...], device: "DeviceIdentity") -> None:
         """The default group has formed."""
-        self._update(joined=time.time(), groups=groups, device=device)
+        self._update(
+            joined=time.time(),
+            groups=groups,
+            device=device.name,
+            device_uuid=device.uuid,
+            device_bus=device.bus,
+            device_index=device.index,
+        )
 
     def groups(self, groups: tuple[GroupRecord, ...]) -> None:
         """More groups were made."""

@@ -13,10 +13,12 @@ import torch
 import torch.distributed as dist
 
 from harness.model.bundle import GroupRecord
+from harness.worker.devices import device_of, identify
 from harness.worker.environment import RankEnvironment
 from harness.worker.faults import Fault, no_fault
 from harness.worker.recorder import DUMP_PREFIX, DumpTriggers, dump_triggers, start_symbolizer
 from harness.worker.registration import Registration
+from harness.worker.sharing import share_gpu_if_told
 from harness.worker.signal_timing import Timer
 from harness.worker.signals import Signals, SignalValue
 
@@ -39,8 +41,11 @@ class Session:
         signals: Signals,
         triggers: DumpTriggers | None,
         fault: Fault,
+        device: torch.device,
     ) -> None:
         self.env = env
+        self.device = device
+        """Where this rank's tensors live."""
         self.rank = env.rank
         self.world_size = env.world_size
         self._registration = registration
@@ -64,32 +69,29 @@ class Session:
         warnings.filterwarnings("ignore", message=".*all_gather_into_tensor.*", category=FutureWarning)
         env = RankEnvironment.read()
         registration = Registration(env)
+        shared = share_gpu_if_told(env.rank)
         if env.layout:
             os.environ[DUMP_PREFIX] = str(env.layout.dump_prefix(env.attempt))
         triggers = dump_triggers(env.rank, os.environ.get)
         if triggers:
+            triggers.backend = backend
             start_symbolizer()
             triggers.arm()
         fault = fault or no_fault(env)
         fault.act.before_join(fault)
-        if backend == "nccl":
-            torch.cuda.set_device(env.local_rank % torch.cuda.device_count())
+        device = device_of(backend, env.local_rank, shared)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
         # Both are read at import, which for a forked rank was before its variables were set.
         threads = os.environ.get("OMP_NUM_THREADS", "1")
         torch.set_num_threads(int(threads) if threads.isdecimal() and int(threads) else 1)
         dist.set_debug_level_from_env()  # type: ignore[attr-defined]
+        timeout_s = env.collective_timeout_s or timeout_s
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
         path = env.layout.signal_file(env.attempt, env.rank) if env.layout else None
-        session = cls(env, registration, Signals(path, env.rank, env.attempt), triggers, fault)
-        registration.joined(_memberships(), str(session.device))
+        session = cls(env, registration, Signals(path, env.rank, env.attempt), triggers, fault, device)
+        registration.joined(_memberships(), identify(device))
         return session
-
-    @property
-    def device(self) -> torch.device:
-        """Where this rank's tensors live."""
-        if dist.get_backend() == "nccl":
-            return torch.device("cuda", self.env.local_rank % torch.cuda.device_count())
-        return torch.device("cpu")
 
     def arm(self, name: str, ranks: tuple[int, ...], step: int) -> Fault:
         """Arm a fault on `ranks` for one step of the loop."""
