@@ -24,6 +24,7 @@ from harness.judge import Observed, judge
 from harness.launch.client import LauncherClient, LauncherDied, wait_for_end
 from harness.launch.request import LaunchRequest
 from harness.model.bundle import Manifest, RunRecord
+from harness.model.chain import WatchdogChain
 from harness.model.errors import Interrupted, PrerequisiteError
 from harness.model.plan import RunPlan
 from harness.model.spec import ParameterValue
@@ -37,6 +38,7 @@ from harness.observe.watch import POLL_S, Notice, Watch
 from harness.outside import strike
 from harness.required import lacking
 from harness.trace import find_trace
+from harness.watchdog import chain_of, leave_to_watchdogs
 
 LAUNCHER_START_LIMIT_S = 120.0
 STOP_LIMIT_S = 4.0
@@ -73,6 +75,7 @@ class RunResult:
     seconds: Seconds
     notice: str
     steps: int
+    chain: WatchdogChain | None = None
 
 
 @dataclass
@@ -282,7 +285,10 @@ class Experiment:
         alive = dict(watch.pids)
         collector.stacks(alive, sampling=0)
         self._heed_stop()
-        collector.dumps(alive)
+        if self.plan.watchdog:
+            leave_to_watchdogs(self.plan, self._writer, watch, self.progress, self._heed_stop)
+        else:
+            collector.dumps(alive)
         collector.safe()
 
     def _end_sampling(self) -> None:
@@ -338,6 +344,7 @@ class Experiment:
             fault_to_diagnosis=_between(fired, diagnosed),
             total=_between(started, diagnosed),
         )
+        chain = chain_of(self.plan, self._writer)
         observed = Observed(
             notice.kind,
             self.plan.culprits,
@@ -345,6 +352,7 @@ class Experiment:
             lacking(self._writer, self.plan),
             seconds.fault_to_diagnosis,
             self._trace(),
+            chain,
         )
         verdict = judge(result.diagnosis, self.plan.expectation, observed)
         self._writer.save(self._writer.layout.verdict, verdict)
@@ -358,6 +366,7 @@ class Experiment:
             seconds,
             f"{notice.kind}: {notice.detail}",
             steps,
+            chain,
         )
 
     def _trace(self) -> str | None:

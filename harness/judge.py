@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.model.bundle import Injection
+from harness.model.chain import WatchdogChain
 from harness.model.diagnosis import Diagnosis
 from harness.model.kinds import GOES_ON, Kind
 from harness.model.ranks import format_ranks
@@ -15,7 +16,8 @@ from harness.model.verdict import CHECKS, Check, Outcome, Verdict
 class Observed:
     """What the harness itself did and saw. `lacking`: required evidence that is not there.
 
-    `trace`: what the fault itself left behind, in words; None where it was not found.
+    `trace`: what the fault itself left behind, in words; None where it was not found. `chain`: what became of
+    the timeout, where dumps were left to the watchdogs.
     """
 
     notice: str | None
@@ -24,6 +26,7 @@ class Observed:
     lacking: tuple[str, ...] = ()
     fault_to_diagnosis_s: float | None = None
     trace: str | None = None
+    chain: WatchdogChain | None = None
 
 
 def judge(diagnosis: Diagnosis, expected: Expectation, observed: Observed) -> Verdict:
@@ -36,6 +39,7 @@ def judge(diagnosis: Diagnosis, expected: Expectation, observed: Observed) -> Ve
         "nobody_else_accused": _nobody_else(diagnosis, expected),
         "evidence_complete": _evidence(expected, observed),
         "within_time": _time(expected, observed),
+        "watchdog_chain": _chain(observed),
     }
     assert tuple(checks) == CHECKS
     return Verdict(_outcome(diagnosis, expected, observed, checks), checks)
@@ -130,6 +134,14 @@ def _time(expected: Expectation, observed: Observed) -> Check:
         return Check(None, None, None)
     took = observed.fault_to_diagnosis_s
     return Check(took <= expected.within_s, f"within {expected.within_s:g} s", f"{took:.1f} s")
+
+
+def _chain(observed: Observed) -> Check:
+    chain = observed.chain
+    if chain is None:
+        return Check(None, None, None)
+    found = "; ".join(chain.broken) or f"all links; {chain.links['first_signal'].says}"
+    return Check(chain.whole, "every link, from the timeout to a file of each rank", found)
 
 
 def _accused_text(diagnosis: Diagnosis) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from harness.judge import Observed, judge
 from harness.model.bundle import Injection
+from harness.model.chain import LINKS, Link, WatchdogChain
 from harness.model.diagnosis import Diagnosis
 from harness.model.kinds import Category, Confidence, Kind
 from harness.model.spec import Expectation
@@ -24,7 +25,8 @@ def test_all_right_is_a_pass() -> None:
 
     assert verdict.verdict is Outcome.PASS
     assert tuple(verdict.checks) == CHECKS
-    assert all(check.ok for check in verdict.checks.values())
+    assert {name for name, check in verdict.checks.items() if not check.ok} == {"watchdog_chain"}
+    assert verdict.checks["watchdog_chain"].ok is None
 
 
 @pytest.mark.parametrize(
@@ -83,3 +85,14 @@ def test_control_needs_health_and_nobody_accused() -> None:
     assert verdict.checks["noticed"].ok is None
     blamed = judge(dataclasses.replace(healthy, culprits=(3,)), expected, observed)
     assert blamed.verdict is Outcome.FAIL
+
+
+@pytest.mark.parametrize(("holds", "outcome"), [(True, Outcome.PASS), (False, Outcome.FAIL)])
+def test_a_broken_link_of_the_watchdogs_chain_fails(holds: bool, outcome: Outcome) -> None:
+    """A right diagnosis is not enough where the chain itself was the drill."""
+    links = {name: Link(True, "fine") for name in LINKS} | {"files": Link(holds, "no file of rank 3")}
+    verdict = judge(RIGHT, EXPECTED, dataclasses.replace(OBSERVED, chain=WatchdogChain(links, first=2)))
+
+    assert verdict.verdict is outcome
+    check = verdict.checks["watchdog_chain"]
+    assert (check.ok, "no file of rank 3" in str(check.found)) == (holds, not holds)

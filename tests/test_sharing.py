@@ -12,8 +12,8 @@ from harness.model.plan import RunPlan
 from harness.observe.machine import Machine
 from harness.sharing import fewer_ranks, refusal
 
-OLD = "node:71:90 [0] init.cc:1003 NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 59000"
-NEW = "[2026-11-30 10:00:00] node:71:90 [0] init.cc:1141 NCCL WARN Multiple Ranks are using the same GPU/Partition."
+OLD = "n:71:90 [0] NCCL WARN Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 59000"
+NEW = "[2026-11-30 10:00:00] n:71:90 [0] NCCL WARN Multiple Ranks are using the same GPU/Partition."
 BUSY = "torch.AcceleratorError: CUDA error: all CUDA-capable devices are busy or unavailable"
 
 

@@ -69,6 +69,16 @@ class Layout:
         return self.root / "verdict.json"
 
     @property
+    def watchdog(self) -> Path:
+        """Each link from a timeout to the files, where dumps were left to the watchdogs."""
+        return self.root / "watchdog.json"
+
+    @property
+    def hardware(self) -> Path:
+        """What nvidia-smi said of the cards, before and after."""
+        return self.root / "hardware"
+
+    @property
     def live(self) -> Path:
         """Pipes and registrations of running ranks; gone once they are stopped."""
         return self.root / "live"

@@ -153,6 +153,8 @@ def _as_in_a_drill(given: Conditions) -> dict[str, str]:
             "TORCH_NCCL_COORD_CHECK_MILSEC": str(COORD_CHECK_MS),
             # Only then it is recorded whether a kernel has started: a blocked stream is told from a fabric.
             "TORCH_NCCL_ENABLE_TIMING": "1",
+            # What NCCL itself warns of is otherwise said to nobody.
+            "NCCL_DEBUG": "WARN",
         }
     return env
 

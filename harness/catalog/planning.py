@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.catalog.backend import NOT_EXERCISED, choose_backend
-from harness.catalog.environment import Conditions, compose
+from harness.catalog.environment import Conditions, compose, watchdog_limit_s
 from harness.model.errors import PrerequisiteError, UsageError
 from harness.model.plan import RunPlan, Setting
 from harness.model.ranks import format_ranks
@@ -60,6 +60,10 @@ def plan_run(
         watchdog=watchdog,
         job=job_env,
     )
+    env = compose(conditions)
+    expectation = _expectation(mode, culprits, nproc, detail)
+    if watchdog and expectation.within_s is not None:
+        expectation = dataclasses.replace(expectation, within_s=expectation.within_s + watchdog_limit_s(env))
     return RunPlan(
         spec=spec,
         mode=mode,
@@ -71,9 +75,9 @@ def plan_run(
         timeout_s=float(str(settings["timeout"].value)),
         parameters=parameters,
         settings=settings,
-        expectation=_expectation(mode, culprits, nproc, detail),
+        expectation=expectation,
         argv=tuple(argv),
-        env=compose(conditions),
+        env=env,
         out=Path(str(settings["out"].value)),
         max_restarts=_int(settings["max_restarts"]),
         shared=backend.shared,

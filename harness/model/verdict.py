@@ -21,6 +21,7 @@ CHECKS = (
     "nobody_else_accused",
     "evidence_complete",
     "within_time",
+    "watchdog_chain",
 )
 
 

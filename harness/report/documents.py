@@ -34,6 +34,7 @@ def run_document(run: RunResult) -> Json:
         "error": None,
         "backend_reason": plan.backend_reason,
         "notes": to_json(plan.notes),
+        "watchdog": to_json(run.chain),
     }
 
 

@@ -55,6 +55,11 @@ def show_run(console: Console, run: RunResult) -> None:
     console.print()
     _show_result(console, run.result)
     _show_checks(console, run.verdict)
+    if run.chain is not None:
+        for name, link in run.chain.links.items():
+            took = f"  {link.took_s:.2f} s" if link.took_s is not None else ""
+            mark = "ok" if link.ok else "NO"
+            console.print(f"watchdog {name.replace('_', ' ')} {mark}: {link.says}{took}", width=WIDTH)
     for note in run.plan.notes:
         console.print(f"note     {note}", width=WIDTH)
     console.print(_timings(run.seconds), style="dim", width=WIDTH)
