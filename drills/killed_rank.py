@@ -8,6 +8,7 @@ Runs by itself, with no harness around it:
 import signal
 
 from harness.worker.acts.deaths import EatMemory, KillSelf, LeaveEarly, Raise, Segfault
+from harness.worker.acts.memory import EatDevice
 from harness.worker.workloads import run_workload
 
 ACTS = {
@@ -16,6 +17,7 @@ ACTS = {
     "exception": Raise(),
     "exit0": LeaveEarly(),
     "oom": EatMemory(),
+    "device_oom": EatDevice(),
     "restart": KillSelf(signal.SIGKILL),
 }
 

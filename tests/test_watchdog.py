@@ -24,7 +24,7 @@ from harness.model.verdict import Outcome
 def test_the_harness_waits_for_ranks_that_dump_by_themselves(
     launcher: LauncherClient, tmp_path: Path
 ) -> None:
-    """Nobody is asked, all files arrive, the diagnosis is right; a chain without its first link still fails."""
+    """Nobody is asked, all files arrive, the diagnosis is right; a chain without its first link fails."""
     spec = find_drill("fr_hang")
     flags = {"out": str(tmp_path), "mode": "skip", "nproc": "3", "culprit": "1", "backend": "gloo"}
     plan = plan_run(spec, settle(spec, Sources.read(flags, ["numel=4096"])))

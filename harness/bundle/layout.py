@@ -73,6 +73,10 @@ class Layout:
         """Each link from a timeout to the files, where dumps were left to the watchdogs."""
         return self.root / "watchdog.json"
 
+    def memory_snapshot(self, attempt: int, rank: int) -> Path:
+        """torch's picture of one rank's allocator on its device."""
+        return self.root / "memory" / f"attempt_{attempt}" / f"rank_{rank}.pickle"
+
     @property
     def hardware(self) -> Path:
         """What nvidia-smi said of the cards, before and after."""

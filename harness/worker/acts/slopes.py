@@ -7,9 +7,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset
 
+from harness.worker.acts.memory import on_device
 from harness.worker.faults import Act, Fault
+from harness.worker.workloads.matrices import Matrices
 from harness.worker.workloads.options import SHARES, Options
 
 NEIGHBOURS = 6
@@ -60,6 +63,56 @@ class BusyNeighbours(Act):
         for neighbour in self._neighbours:
             neighbour.kill()
             neighbour.wait()
+
+
+RIVAL_WIDTH, RIVAL_SHARE = 4096, 2.0
+"""A competing kernel's matrices fill a device; so many steps' computing time it keeps going, and anew."""
+
+
+@dataclass
+class CompetingKernel(Act):
+    """From its step on, another stream of the same process keeps the rank's device busy.
+
+    On a shared card only this process's turns are contended: its peers compute as before.
+    """
+
+    _busy_s: float = field(default=0.0, init=False)
+    _rival: "Rival | None" = field(default=None, init=False)
+
+    def configure(self, options: Options) -> None:
+        self._busy_s = options.compute_ms / 1000 * RIVAL_SHARE
+
+    def at_step(self, fault: Fault, step: int) -> None:
+        if not fault.since(step):
+            return
+        if self._rival is None:
+            if not on_device():
+                raise RuntimeError("a competing kernel needs a GPU: run it with --backend nccl")
+            self._rival = Rival(torch.device("cuda", torch.cuda.current_device()), self._busy_s)
+            fault.fire()
+        self._rival.keep_going()
+
+
+class Rival:
+    """Matrix products on a stream of their own, without ever waiting for them."""
+
+    def __init__(self, device: torch.device, busy_s: float) -> None:
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._stream):
+            self._matrix = torch.randn(RIVAL_WIDTH, RIVAL_WIDTH, device=device, dtype=torch.bfloat16)
+            self._out = torch.empty_like(self._matrix)
+        self._count = max(1, round(busy_s / Matrices(device, RIVAL_WIDTH, torch.bfloat16).one_s))
+        self._done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._done.record(self._stream)
+
+    def keep_going(self) -> None:
+        """Enqueue the next lot once the last is done: a queue that only grew would stall the end."""
+        if not self._done.query():  # type: ignore[no-untyped-call]
+            return
+        with torch.cuda.stream(self._stream):
+            for _ in range(self._count):
+                torch.mm(self._matrix, self._matrix, out=self._out)
+            self._done.record(self._stream)
 
 
 class _SlowSamples(Dataset[Any]):

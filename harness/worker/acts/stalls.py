@@ -7,14 +7,13 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.data import Dataset
 
+from harness.worker.acts.memory import on_device
 from harness.worker.faults import Act, Fault
 
 FOR_EVER_S = 3600.0
@@ -38,27 +37,46 @@ class _Pending(torch.Tensor):
         time.sleep(FOR_EVER_S)
 
 
-def _pending(device: torch.device) -> torch.Tensor:
-    """On a GPU a real kernel that sleeps before the value is there; on a CPU the stand-in."""
-    if device.type == "cuda":
-        torch.cuda._sleep(1 << 60)  # type: ignore[no-untyped-call]
-        return torch.ones((), device=device)
+NEVER_CYCLES = 1 << 60
+"""Some twenty years of a device's clock."""
+
+
+def block_stream() -> None:
+    """Put a kernel that never ends into the current stream: what is enqueued after it never starts."""
+    torch.cuda._sleep(NEVER_CYCLES)  # type: ignore[no-untyped-call]
+
+
+def _pending() -> torch.Tensor:
+    """On a GPU a value behind a real kernel that sleeps; on a CPU the stand-in."""
+    if on_device():
+        block_stream()
+        return torch.ones((), device="cuda")
     return _Pending()
 
 
-@dataclass
 class StallInItem(Act):
     """Reads a value that never comes: ``loss.item()``."""
 
-    device: Callable[[], torch.device] = lambda: torch.device(
-        "cuda" if torch.cuda.is_available() and torch.distributed.get_backend() == "nccl" else "cpu"
-    )
-
     def at_step(self, fault: Fault, step: int) -> None:
         if fault.due(step):
-            loss = _pending(self.device())
+            loss = _pending()
             fault.fire()
             log_loss(loss)
+
+
+class BlockStream(Act):
+    """A kernel that never ends, before the step's collectives: the host goes on and issues them all.
+
+    Its peers' kernels start and wait inside; its own are enqueued and never start.
+    """
+
+    def at_step(self, fault: Fault, step: int) -> None:
+        if not fault.due(step):
+            return
+        if not on_device():
+            raise RuntimeError("a blocked stream needs a GPU: run it with --backend nccl")
+        fault.fire()
+        block_stream()
 
 
 def log_loss(loss: torch.Tensor) -> float:

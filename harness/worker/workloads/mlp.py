@@ -1,9 +1,10 @@
 """A steady job: DDP over a few layers whose work takes a set time, so that slopes show against its evenness.
 
 On CPUs the work of a layer is a wait, as a host waits for its device: eight ranks on two cores would
-otherwise slow one another. With ``--work matrices`` it is real work of the CPU. Every step records what a
-training loop can know: the wait for data, its own computing, the exposed wait for the others, loss, norm,
-position in the data, and a digest of what all replicas must hold alike.
+otherwise slow one another. With ``--work matrices`` it is real work of the CPU, with ``--work device`` of
+the rank's device. Every step records what a training loop can know: the wait for data, its own computing, the
+exposed wait for the others, loss, norm, position in the data, and a digest of what all replicas must hold
+alike.
 """
 
 import random
@@ -22,11 +23,14 @@ from torch.utils.data import DataLoader, Subset
 from harness.worker.digests import digest
 from harness.worker.session import Session
 from harness.worker.workloads.checkpoints import Checkpoints
+from harness.worker.workloads.matrices import Matrices
 from harness.worker.workloads.options import SHARES, Options
 from harness.worker.workloads.phases import Phases
 from harness.worker.workloads.samples import MadeUp
 
 WIDTH, LAYERS, BATCH = 32, 2, 4
+DEVICE_WIDTH = 1024
+"""Of the matrices of ``--work device``: one product takes some tens of microseconds."""
 EVALUATION_STEPS = 5
 """An evaluation takes as long as so many steps."""
 
@@ -52,6 +56,8 @@ class Work:
     def __post_init__(self) -> None:
         self._random = random.Random(self.session.rank)
         self._matrix = torch.randn(WIDTH, WIDTH)
+        on_device = self.options.work == "device"
+        self._products = Matrices(self.session.device, DEVICE_WIDTH) if on_device else None
 
     def do(self, phase: str) -> None:
         """Spend one layer's time of `phase`."""
@@ -61,7 +67,9 @@ class Work:
         if self.options.jitter:
             seconds *= max(0.0, self._random.gauss(1.0, self.options.jitter))
         seconds = self.session.compute_s(self.step, phase, seconds)
-        if self.options.work == "timed":
+        if self._products is not None:
+            self._products.work(seconds)
+        elif self.options.work == "timed":
             time.sleep(seconds)
         else:
             self._multiply(seconds)

@@ -19,7 +19,8 @@ class Options:
     `at`: the step in which the fault fires; `save_every`, `eval_every`: steps between checkpoints and between
     evaluations, 0 for none; `compute_ms`: forward and backward of one step of `mlp`, the same every step but
     for `jitter` (standard deviation, as a share); `work`: whether `mlp` waits for that long, as a host waits
-    for its device, or keeps the CPU busy with matrices; `factor`: how much slower a slowed part becomes.
+    for its device, or keeps the CPU or its device busy with matrices; `factor`: how much slower a slowed part
+    becomes.
     """
 
     culprit: tuple[int, ...]
@@ -59,6 +60,6 @@ def parse_options(description: str | None, modes: Collection[str], argv: list[st
     parser.add_argument("--eval-every", type=int, default=0)
     parser.add_argument("--compute-ms", type=float, default=8.0)
     parser.add_argument("--jitter", type=float, default=0.0)
-    parser.add_argument("--work", choices=("timed", "matrices"), default="timed")
+    parser.add_argument("--work", choices=("timed", "matrices", "device"), default="timed")
     parser.add_argument("--factor", type=float, default=3.0)
     return Options(**vars(parser.parse_args(argv)))
