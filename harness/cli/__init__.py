@@ -17,6 +17,7 @@ _COMMANDS = {
     "checklist": "harness.cli.checklist",
     "gate": "harness.cli.gate",
     "doctor": "harness.cli.doctor",
+    "monitor": "harness.cli.monitor",
 }
 
 
@@ -50,6 +51,7 @@ _SUMMARIES = {
     "checklist": "run the pre-training checklist, look at it, sign it",
     "gate": "let a launch through, or say what is in the way",
     "doctor": "can this machine be drilled?",
+    "monitor": "metrics, alert rules and panels of a training job",
 }
 
 

@@ -88,3 +88,13 @@ def _query(smi: str, what: str, fields: tuple[str, ...]) -> tuple[list[dict[str,
         return [], (out.strip().splitlines() or [f"nvidia-smi: exit code {process.returncode}"])[-1]
     lines = [[part.strip() for part in line.split(",")] for line in out.splitlines() if line.strip()]
     return [dict(zip(fields, line, strict=False)) for line in lines if len(line) == len(fields)], None
+
+
+def gpu_indexes() -> dict[str, str]:
+    """PCI bus and device, as ``3b:00``, to a card's index; empty where nvidia-smi says nothing."""
+    found: dict[str, str] = {}
+    for gpu in gpu_state().gpus:
+        address, index = gpu.get("pci.bus_id"), gpu.get("index")
+        if address and index is not None:
+            found[":".join(address.lower().partition(".")[0].split(":")[-2:])] = index
+    return found

@@ -63,3 +63,39 @@ class Thresholds:
 
 DEFAULTS = Thresholds()
 _KINDS = {field.name: type(getattr(DEFAULTS, field.name)) for field in dataclasses.fields(Thresholds)}
+
+
+@dataclass(frozen=True)
+class AlertThresholds:
+    """When somebody is woken, or a note is made: the figures of the alert rules, beside those of diagnosis.
+
+    Shares have no unit. `pages_within_s`: how long after the stall rule's own time a page may take to arrive.
+    """
+
+    hang_steps: float = DEFAULTS.hang_steps
+    hang_s: float = DEFAULTS.hang_s
+    pages_within_s: float = 30.0
+    straggler_factor: float = DEFAULTS.straggler_factor
+    straggler_for_s: float = 600.0
+    data_wait: float = DEFAULTS.data_wait
+    slow_save: float = DEFAULTS.slow_save
+    slow_saves: int = 2
+    mfu_noted: float = 0.05
+    mfu_paged: float = 0.15
+    mfu_for_s: float = 1800.0
+    effective_fraction: float = 0.85
+    restarts: int = 3
+    restart_window_s: float = 1800.0
+    restart_limit_s: float = 1200.0
+    """A restart that takes longer is no restart in progress any more: the stall pages again."""
+    gone_s: float = 60.0
+    """So long after its ranks ended a job may come back by itself before it is gone."""
+    xid_window_s: float = 600.0
+    clock_mhz: float = 1500.0
+    clock_watts: float = 300.0
+    single_bit_errors: int = 100
+    silent_s: float = 60.0
+    """No scrape, or no look at the files, for so long: the stall rule itself may be blind."""
+
+
+ALERTS = AlertThresholds()

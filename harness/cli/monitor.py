@@ -1,0 +1,105 @@
+"""`drill monitor export | rules | panels`."""
+
+import os
+import platform
+import signal
+import threading
+from pathlib import Path
+
+import click
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group("monitor")
+def command() -> None:
+    """Metrics, alert rules and panels of a training job."""
+
+
+@command.command("export")
+@click.option(
+    "--dir",
+    "folders",
+    multiple=True,
+    required=True,
+    type=_FOLDER,
+    metavar="DIR",
+    help="Step records: RUN/signals, or torchtitan's structured_logs. Repeatable.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=9400, show_default=True, help="0: a free one.")
+@click.option(
+    "--listen",
+    "address",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="0.0.0.0 lets a Prometheus on another machine scrape.",
+)
+@click.option("--job", metavar="NAME", help="Label of every metric. [TRAIN_JOB, or the run's folder]")
+@click.option("--host", metavar="NAME", help="Label of ranks whose host nobody wrote down. [this machine]")
+@click.option(
+    "--events",
+    type=_FILE,
+    metavar="FILE",
+    help="What the launcher does, a JSON object a line. [events.jsonl beside the first DIR]",
+)
+@click.option("--kernel-log", type=_FILE, metavar="FILE", help="A kernel log that grows, for XIDs.")
+@click.option(
+    "--ranks", type=_FILE, metavar="FILE", help="Where ranks are. [ranks.json beside the first DIR]"
+)
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.05),
+    default=0.5,
+    show_default=True,
+    metavar="S",
+    help="How often the files are read.",
+)
+def export(
+    folders: tuple[Path, ...],
+    port: int,
+    address: str,
+    job: str | None,
+    host: str | None,
+    events: Path | None,
+    kernel_log: Path | None,
+    ranks: Path | None,
+    interval_s: float,
+) -> None:
+    """Serve the newest step records of all ranks on this node as Prometheus metrics; one exporter a node.
+
+    Exit code 4: the port is in use. Ctrl-C ends it.
+    """
+    from harness.monitor.export import Exporter, is_loopback
+    from harness.monitor.node import Node, Sources
+    from harness.monitor.xids import Xids
+    from harness.observe.gpus import gpu_indexes
+
+    run = folders[0].resolve().parent
+    sources = Sources(
+        folders,
+        events or run / "events.jsonl",
+        kernel_log,
+        ranks or run / "ranks.json",
+        run / "live",
+    )
+    name = job or os.environ.get("TRAIN_JOB") or run.name
+    node = Node(name, host or platform.node(), sources, xids=Xids(gpu_indexes()))
+    with Exporter(node, address, port, interval_s) as exporter:
+        shown = f"[{address}]" if ":" in address else address
+        click.echo(
+            f"http://{shown}:{exporter.port}/metrics  job {name}, {sum(1 for _ in node.board.ranks())} ranks"
+        )
+        if not is_loopback(address):
+            click.echo("anybody who reaches this machine can read it", err=True)
+        _wait_for_signal()
+
+
+def _wait_for_signal() -> None:
+    stop = threading.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signum, lambda *_: stop.set())
+    while not stop.wait(1.0):
+        pass
