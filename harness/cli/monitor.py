@@ -97,6 +97,57 @@ def export(
         _wait_for_signal()
 
 
+@command.command("rules")
+@click.option("--out", type=_FOLDER, required=True, metavar="DIR", help="Where the files go.")
+@click.option(
+    "--threshold",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="hang_s=60, restarts=5, ... Repeatable.",
+)
+@click.option("--runbook", default="docs/runbook.md", show_default=True, help="Where pages link to.")
+@click.option(
+    "--exporter", "exporters", multiple=True, metavar="HOST:PORT", help="[127.0.0.1:9400] Repeatable."
+)
+@click.option(
+    "--dcgm", multiple=True, metavar="HOST:PORT", help="dcgm-exporters, for the rules of the cards."
+)
+@click.option("--alertmanager", default="http://127.0.0.1:9093", show_default=True, metavar="URL")
+@click.option(
+    "--pager",
+    default="http://127.0.0.1:9095/page",
+    show_default=True,
+    metavar="URL",
+    help="Webhook that pages go to.",
+)
+@click.option("--notes", metavar="URL", help="Webhook for what wakes nobody. [nowhere]")
+def rules(
+    out: Path,
+    settings: tuple[str, ...],
+    runbook: str,
+    exporters: tuple[str, ...],
+    dcgm: tuple[str, ...],
+    alertmanager: str,
+    pager: str,
+    notes: str | None,
+) -> None:
+    """Write alert rules, their unit tests, and configurations of Prometheus and Alertmanager."""
+    from harness.diagnose.signals.thresholds import ALERTS
+    from harness.monitor.rule_files import Notifying, Scraping, write_files
+
+    written = write_files(
+        out,
+        ALERTS.with_values(settings),
+        Scraping(exporters or ("127.0.0.1:9400",), dcgm, (alertmanager,)),
+        Notifying(pager, notes),
+        runbook,
+    )
+    for path in written:
+        click.echo(str(path))
+    click.echo(f"check   promtool test rules {out / 'drill-rules.test.yml'}")
+
+
 def _wait_for_signal() -> None:
     stop = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):

@@ -44,25 +44,30 @@ class Thresholds:
         Raises:
             UsageError: there is no such threshold, or the value is no number above 0.
         """
-        values: dict[str, float] = {}
-        for setting in settings:
-            name, _, text = setting.partition("=")
-            kind = _KINDS.get(name)
-            if kind is None:
-                raise UsageError(f"--threshold {setting}: no such threshold; there are: {', '.join(_KINDS)}")
-            try:
-                value = kind(text)
-            except ValueError:
-                value = math.nan
-            if not (math.isfinite(value) and value > 0):
-                wanted = "a whole number" if kind is int else "a number"
-                raise UsageError(f"--threshold {setting}: {wanted} above 0 is needed")
-            values[name] = value
-        return dataclasses.replace(self, **values)  # type: ignore[arg-type]
+        return dataclasses.replace(self, **_read(settings, self))  # type: ignore[arg-type]
+
+
+def _read(settings: Iterable[str], known: "Thresholds | AlertThresholds") -> dict[str, float]:
+    """Settings as ``name=value``, each of a threshold that `known` has."""
+    kinds = {field.name: type(getattr(known, field.name)) for field in dataclasses.fields(known)}
+    values: dict[str, float] = {}
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        kind = kinds.get(name)
+        if kind is None:
+            raise UsageError(f"--threshold {setting}: no such threshold; there are: {', '.join(kinds)}")
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and value > 0):
+            wanted = "a whole number" if kind is int else "a number"
+            raise UsageError(f"--threshold {setting}: {wanted} above 0 is needed")
+        values[name] = value
+    return values
 
 
 DEFAULTS = Thresholds()
-_KINDS = {field.name: type(getattr(DEFAULTS, field.name)) for field in dataclasses.fields(Thresholds)}
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,14 @@ class AlertThresholds:
     single_bit_errors: int = 100
     silent_s: float = 60.0
     """No scrape, or no look at the files, for so long: the stall rule itself may be blind."""
+
+    def with_values(self, settings: Iterable[str]) -> "AlertThresholds":
+        """These thresholds with some of them set, each given as ``name=value``.
+
+        Raises:
+            UsageError: there is no such threshold, or the value is no number above 0.
+        """
+        return dataclasses.replace(self, **_read(settings, self))  # type: ignore[arg-type]
 
 
 ALERTS = AlertThresholds()
