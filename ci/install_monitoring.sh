@@ -9,7 +9,7 @@ set -euo pipefail
 
 dest=${1:?usage: ci/install_monitoring.sh DEST}
 packages=(prometheus prometheus-alertmanager)
-programs=(prometheus promtool prometheus-alertmanager amtool)
+programs=(prometheus promtool alertmanager amtool)
 
 fail() {
     echo "install_monitoring: $1" >&2
@@ -50,6 +50,17 @@ fi
 for package in ./*.deb; do
     dpkg-deb -x "$package" "$dest" || fail "dpkg-deb -x $package failed" "is there room in $dest?"
 done
+# Debian's Alertmanager reads its templates from /usr/share, where nothing was installed. The path in our copy of
+# the program becomes one of the same length that leads to the unpacked templates from the folder it starts in.
+share=$dest/usr/share/prometheus
+sed -i 's#/usr/share/prometheus/alertmanager#/proc/self/cwd/alertmanager-assets#g' "$dest/usr/bin/prometheus-alertmanager"
+ln -sfn alertmanager "$share/alertmanager-assets"
+cat >"$dest/usr/bin/alertmanager" <<WRAPPER
+#!/bin/sh
+# Give absolute paths: the program runs in the folder of its templates.
+cd "$share" && exec "$dest/usr/bin/prometheus-alertmanager" "\$@"
+WRAPPER
+chmod +x "$dest/usr/bin/alertmanager"
 works || fail "the programs do not start: $("$dest/usr/bin/prometheus" --version 2>&1 | tail -n 1)" \
     "they are Debian's; on another system put them on PATH instead"
 echo "Prometheus and Alertmanager in $dest/usr/bin"

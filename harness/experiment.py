@@ -20,15 +20,17 @@ from harness.catalog.planning import bundle_name
 from harness.diagnose.api import Result, diagnose
 from harness.diagnose.movement import movement
 from harness.diagnose.stacks.samples import read_sampling
-from harness.judge import Observed, judge
+from harness.judge import Observed, judge, with_page
 from harness.launch.client import LauncherClient, LauncherDied, wait_for_end
 from harness.launch.request import LaunchRequest
 from harness.model.bundle import Manifest, RunRecord
 from harness.model.chain import WatchdogChain
 from harness.model.errors import Interrupted, PrerequisiteError
+from harness.model.page import PageReport
 from harness.model.plan import RunPlan
 from harness.model.spec import ParameterValue
 from harness.model.verdict import Verdict
+from harness.monitor.companion import Companion, NoCompanion, companion_of
 from harness.observe.clocks import first_step_floor_s, join_limit_s
 from harness.observe.collect import Collector
 from harness.observe.needs import MemoryCgroup, why_not
@@ -76,6 +78,7 @@ class RunResult:
     notice: str
     steps: int
     chain: WatchdogChain | None = None
+    page: PageReport | None = None
 
 
 @dataclass
@@ -93,6 +96,7 @@ class Experiment:
     _struck: bool = False
     _sampling: RepeatedSampling | None = None
     _reported: bool = False
+    _companion: Companion = field(default_factory=NoCompanion)
     _started_s: float = field(default_factory=time.monotonic)
     _writer: BundleWriter = field(init=False)
 
@@ -108,8 +112,11 @@ class Experiment:
         for need in self.plan.mode.needs:
             if reason := why_not(need):
                 raise PrerequisiteError(f"{self.plan.spec.name} {self.plan.mode.name}: {reason}")
+        companion = companion_of(self.plan)
         self._writer = self._create_bundle()
+        self._companion = companion
         try:
+            companion.start(self._writer, self.progress)
             notice = self._observe(started)
         finally:
             self._stop()
@@ -241,7 +248,8 @@ class Experiment:
         while True:
             self._heed_stop()
             notice = watch.poll()
-            if notice is not None:
+            self._companion.look(watch)
+            if notice is not None and not self._companion.holds(notice):
                 return notice
             if watch.steps // plan.nproc != shown:
                 shown = watch.steps // plan.nproc
@@ -301,6 +309,7 @@ class Experiment:
     def _stop(self) -> None:
         """Stop whatever still runs: the agent gently, then everything by SIGKILL."""
         self._end_sampling()
+        self._companion.stop()
         if self._agent is not None:
             self._writer.event("stopping")
             self._writer.stopped()
@@ -355,6 +364,10 @@ class Experiment:
             chain,
         )
         verdict = judge(result.diagnosis, self.plan.expectation, observed)
+        page = self._companion.report()
+        if page is not None:
+            verdict = with_page(verdict, page)
+            self._writer.save(self._writer.layout.page, page)
         self._writer.save(self._writer.layout.verdict, verdict)
         self._writer.phase("judged")
         steps = self._watch.steps // self.plan.nproc if self._watch else 0
@@ -367,6 +380,7 @@ class Experiment:
             f"{notice.kind}: {notice.detail}",
             steps,
             chain,
+            page,
         )
 
     def _trace(self) -> str | None:

@@ -7,6 +7,7 @@ from harness.model.bundle import Injection
 from harness.model.chain import WatchdogChain
 from harness.model.diagnosis import Diagnosis
 from harness.model.kinds import GOES_ON, Kind
+from harness.model.page import PageReport
 from harness.model.ranks import format_ranks
 from harness.model.spec import Expectation
 from harness.model.verdict import CHECKS, Check, Outcome, Verdict
@@ -142,6 +143,53 @@ def _chain(observed: Observed) -> Check:
         return Check(None, None, None)
     found = "; ".join(chain.broken) or f"all links; {chain.links['first_signal'].says}"
     return Check(chain.whole, "every link, from the timeout to a file of each rank", found)
+
+
+def with_page(verdict: Verdict, page: PageReport) -> Verdict:
+    """A verdict with the checks of the page beside it. What died in the middle decides nothing."""
+    checks = {**verdict.checks, **_page_checks(page)}
+    if page.died is not None:
+        outcome = Outcome.INCONCLUSIVE
+    elif any(check.ok is False for check in _page_checks(page).values()):
+        outcome = Outcome.FAIL
+    else:
+        outcome = verdict.verdict
+    return Verdict(outcome, checks)
+
+
+def _page_checks(page: PageReport) -> dict[str, Check]:
+    """paged, paged_once, page_says, page_resolved, page_inhibited, page_confirmed; None where not asked."""
+    came = page.seconds is not None
+    paged = None if page.died and not came else came and (page.seconds or 0.0) <= page.within_s
+    checks = {
+        "paged": Check(paged, f"{page.expected} within {page.within_s:g} s", _page_text(page)),
+        "paged_once": Check(page.pages == 1 if came else None, "one message", f"{page.pages} messages"),
+        "page_says": Check(
+            not page.missing if came else None,
+            "all of it",
+            f"not {', '.join(page.missing)}" if page.missing else "all of it",
+        ),
+    }
+    if page.resolves:
+        after = page.resolved_after_s
+        ok = after is not None if came and not page.died else None
+        checks["page_resolved"] = Check(ok, "resolved", "never" if after is None else f"after {after:.1f} s")
+    if page.inhibited is not None:
+        checks["page_inhibited"] = Check(
+            page.inhibited, "held back during the restart", str(page.inhibited).lower()
+        )
+    if page.scene == "own":
+        checks["page_confirmed"] = Check(page.confirmed, "the code word, typed by a person", None)
+    return checks
+
+
+def _page_text(page: PageReport) -> str:
+    if page.died is not None:
+        return page.died
+    links = ", ".join(f"{name.replace('_', ' ')} {seconds:.1f} s" for name, seconds in page.links.items())
+    if page.seconds is not None:
+        return f"after {page.seconds:.1f} s: {links}"
+    return f"no page: it got no further than {links or 'nothing'}; broken: {page.broken_link}"
 
 
 def _accused_text(diagnosis: Diagnosis) -> str:

@@ -83,9 +83,19 @@ class Layout:
         return self.root / "hardware"
 
     @property
+    def page(self) -> Path:
+        """What came of the page drill; beside it the folder ``page`` has the logs of the monitoring."""
+        return self.root / "page.json"
+
+    @property
     def live(self) -> Path:
         """Pipes and registrations of running ranks; gone once they are stopped."""
         return self.root / "live"
+
+    @property
+    def last_step(self) -> Path:
+        """Holds the number of the step after which all ranks end; absent unless the harness ends the job."""
+        return self.live / "last_step"
 
     @property
     def collected_flag(self) -> Path:

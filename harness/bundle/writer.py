@@ -36,10 +36,10 @@ class BundleWriter:
         """Record that the harness begins to stop the job: what ends now ends because of us."""
         self._update(stopped=time.time())
 
-    def injected(self, fault: str, step: int | None) -> None:
-        """Record that the harness itself breaks the job now, from outside."""
+    def injected(self, fault: str, step: int | None, rank: int | None = None) -> None:
+        """Record that the harness itself breaks the job, or one rank, now and from outside."""
         with self.layout.injection.open("ab") as file:
-            file.write(dump_line(Injection("fired", time.time(), None, fault, step)))
+            file.write(dump_line(Injection("fired", time.time(), rank, fault, step)))
 
     def phase(self, name: str) -> None:
         """Record that a phase was reached."""

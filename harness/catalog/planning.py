@@ -49,7 +49,12 @@ def plan_run(
         *(("--culprit", ",".join(map(str, culprits))) if culprits else ()),
         *(("--mode", mode.name) if len(spec.modes) > 1 else ()),
         *("--backend", backend.name),
-        *(w for k, v in parameters.items() for w in (f"--{k.replace('_', '-')}", str(v))),
+        *(
+            w
+            for k, v in parameters.items()
+            if not spec.parameters[k].ours
+            for w in (f"--{k.replace('_', '-')}", str(v))
+        ),
     ]
     conditions = Conditions(
         backend=backend.name,

@@ -69,6 +69,7 @@ class ParameterFile(_Strict):
     min: float | None = None
     max: float | None = None
     choices: tuple[bool | int | float | str, ...] = ()
+    ours: bool = False
 
 
 class ModeFile(_Strict):
@@ -85,6 +86,7 @@ class ModeFile(_Strict):
     outside: Literal["sigterm", "cancel", "hangup", "lost"] | None = None
     needs: tuple[Literal["network_namespace", "memory_cgroup", "gpu"], ...] = ()
     samples: Annotated[int, Field(ge=0, le=100)] = 0
+    page: Literal["stall", "restart", "own", "exporter", "nan", "ckpt", "xid"] | None = None
 
 
 class DrillFile(_Strict):
@@ -196,6 +198,7 @@ def _mode(name: str, mode: ModeFile, drill: DrillFile) -> Mode:
         mode.outside,
         mode.needs,
         mode.samples,
+        mode.page,
     )
 
 
@@ -221,7 +224,9 @@ def _trace(trace: TraceFile | None) -> tuple[str, str] | None:
 
 
 def _parameter(name: str, read: ParameterFile) -> Parameter:
-    return Parameter(name, read.type, read.default, read.help, read.min, read.max, read.choices, read.shared)
+    return Parameter(
+        name, read.type, read.default, read.help, read.min, read.max, read.choices, read.shared, read.ours
+    )
 
 
 def convert(parameter: Parameter, text: ParameterValue, where: str) -> ParameterValue:

@@ -17,6 +17,15 @@ def command() -> None:
     """Metrics, alert rules and panels of a training job."""
 
 
+_thresholds = click.option(
+    "--threshold",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="hang_s=60, restarts=5, ... Repeatable.",
+)
+
+
 @command.command("export")
 @click.option(
     "--dir",
@@ -57,6 +66,7 @@ def command() -> None:
     metavar="S",
     help="How often the files are read.",
 )
+@_thresholds
 def export(
     folders: tuple[Path, ...],
     port: int,
@@ -67,11 +77,13 @@ def export(
     kernel_log: Path | None,
     ranks: Path | None,
     interval_s: float,
+    settings: tuple[str, ...],
 ) -> None:
     """Serve the newest step records of all ranks on this node as Prometheus metrics; one exporter a node.
 
     Exit code 4: the port is in use. Ctrl-C ends it.
     """
+    from harness.diagnose.signals.thresholds import ALERTS
     from harness.monitor.export import Exporter, is_loopback
     from harness.monitor.node import Node, Sources
     from harness.monitor.xids import Xids
@@ -86,7 +98,7 @@ def export(
         run / "live",
     )
     name = job or os.environ.get("TRAIN_JOB") or run.name
-    node = Node(name, host or platform.node(), sources, xids=Xids(gpu_indexes()))
+    node = Node(name, host or platform.node(), sources, ALERTS.with_values(settings), Xids(gpu_indexes()))
     with Exporter(node, address, port, interval_s) as exporter:
         shown = f"[{address}]" if ":" in address else address
         click.echo(
@@ -99,13 +111,7 @@ def export(
 
 @command.command("rules")
 @click.option("--out", type=_FOLDER, required=True, metavar="DIR", help="Where the files go.")
-@click.option(
-    "--threshold",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="hang_s=60, restarts=5, ... Repeatable.",
-)
+@_thresholds
 @click.option("--runbook", default="docs/runbook.md", show_default=True, help="Where pages link to.")
 @click.option(
     "--exporter", "exporters", multiple=True, metavar="HOST:PORT", help="[127.0.0.1:9400] Repeatable."

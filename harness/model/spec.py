@@ -24,6 +24,8 @@ class Parameter:
     maximum: float | None = None
     choices: tuple[ParameterValue, ...] = ()
     shared: ParameterValue | None = None
+    ours: bool = False
+    """Whether it is for the harness; the script does not get it."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Mode:
     in this mode. `outside`: what the harness does to the job from outside (sigterm, cancel, hangup, lost).
     `needs`: of the machine (network_namespace, memory_cgroup, gpu). `samples`: how often the stacks of
     all ranks are sampled while the job runs, once it is past step `at`: for slopes, which no clock notices.
+    `page`: the scene of the page drill that plays beside the ranks, whose alert must reach a pager.
     """
 
     name: str
@@ -69,6 +72,7 @@ class Mode:
     outside: str | None = None
     needs: tuple[str, ...] = ()
     samples: int = 0
+    page: str | None = None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ POSITIONS = 512
 
 SAVES = 20
 LEAST_SAVES = 3
+SAVE_FLOOR_S = 1.0
+"""A save that takes less than so much longer than usual wakes nobody, however short saves are."""
 
 CLOCK_TOLERANCE_S = 30.0
 """A record whose time differs by more from the time of its arrival has a clock that jumped."""
@@ -220,7 +222,8 @@ class Board:
     def _saved(self, number: int, rank: _Rank, seconds: float) -> None:
         slow = self.values[SLOW_SAVES.name]
         if len(rank.saves) >= LEAST_SAVES:
-            late = seconds > self.thresholds.slow_save * statistics.median(rank.saves)
+            usual = statistics.median(rank.saves)
+            late = seconds > max(self.thresholds.slow_save * usual, usual + SAVE_FLOOR_S)
             slow[number] = slow[number] + 1 if late else 0.0
         rank.saves.append(seconds)
 

@@ -13,7 +13,7 @@ _XID = re.compile(rb"NVRM: Xid \(?(?:PCI:)?(?P<pci>[0-9a-fA-F:.]{5,16})\)?: (?P<
 
 @dataclass(frozen=True)
 class Card:
-    """One card of this host. `gpu`: its index, empty where it is not known."""
+    """One card of this host. `gpu`: its index, or its address where that is not known."""
 
     pci: str
     xid: str
@@ -35,7 +35,7 @@ class Xids:
         if found is None:
             return False
         pci = found["pci"].decode()
-        card = Card(pci, found["xid"].decode(), self.indexes.get(short_address(pci), ""))
+        card = Card(pci, found["xid"].decode(), self.indexes.get(short_address(pci), pci))
         if card not in self.counts and len(self.counts) >= MOST_CARDS:
             self.refused += 1
             return False

@@ -31,6 +31,7 @@ def run_document(run: RunResult) -> Json:
         "diagnosis": to_json(run.result.diagnosis),
         "bundle": str(run.bundle),
         "seconds": to_json(run.seconds),
+        "page": to_json(run.page),
         "error": None,
         "backend_reason": plan.backend_reason,
         "notes": to_json(plan.notes),
@@ -77,6 +78,7 @@ def outcome_document(outcome: RunOutcome) -> Json:
         "diagnosis": None,
         "bundle": str(outcome.bundle) if outcome.bundle else None,
         "seconds": to_json(Seconds(total=outcome.seconds)),
+        "page": None,
         "error": {"exit_code": outcome.error.exit_code, "message": outcome.error.message},
     }
 

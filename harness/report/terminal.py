@@ -16,6 +16,7 @@ from harness.experiment import RunResult, Seconds
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import Citation, Diagnosis, RankState
 from harness.model.kinds import GOES_ON, Kind
+from harness.model.page import PageReport
 from harness.model.ranks import format_ranks
 from harness.model.records import RankRecords
 from harness.model.verdict import Outcome, Verdict
@@ -54,6 +55,8 @@ def show_run(console: Console, run: RunResult) -> None:
     console.print(head, width=WIDTH)
     console.print()
     _show_result(console, run.result)
+    if run.page is not None:
+        _show_page(console, run.page)
     _show_checks(console, run.verdict)
     if run.chain is not None:
         for name, link in run.chain.links.items():
@@ -69,6 +72,26 @@ def show_run(console: Console, run: RunResult) -> None:
     calls_differ = run.result.diagnosis.kind not in GOES_ON
     closer = f" --show-rank {accused[0]}" if accused and calls_differ else ""
     console.print(f"closer   drill diagnose {shown}{closer}", width=WIDTH, overflow="fold")
+
+
+def _show_page(console: Console, page: PageReport) -> None:
+    """Each link of the page's way with its share of the time, and every message that came."""
+    rehearsal = ", a rehearsal: not the real threshold" if page.rehearsal else ""
+    head = f"no {page.expected}" if page.seconds is None else f"{page.expected} after {page.seconds:.1f} s"
+    console.print(Text(f"{head} (limit {page.within_s:g} s{rehearsal})", style="bold"), width=WIDTH)
+    table = plain_table("link", "seconds", "share")
+    total = sum(page.links.values()) or 1.0
+    for name, seconds in page.links.items():
+        table.add_row(name.replace("_", " "), f"{seconds:7.2f}", f"{seconds / total:5.0%}")
+    if page.broken_link is not None:
+        table.add_row(page.broken_link.replace("_", " "), "  never", "")
+    console.print(table, width=WIDTH)
+    for message in page.messages:
+        what = "page" if message.firing else "resolved"
+        console.print(Text.assemble((f"{what:<10}", "dim"), message.text), width=WIDTH)
+    if page.died is not None:
+        console.print(Text(page.died, style="yellow"), width=WIDTH)
+    console.print()
 
 
 def show_diagnosis(console: Console, result: Result) -> None:

@@ -100,9 +100,11 @@ class Session:
     def steps(self, count: int, first: int = 0) -> Iterator[int]:
         """Yield step numbers `first` to `count` - 1; after each, record it and let rank 0 print one line.
 
-        After the last one the rank says that it has trained: what follows is shutdown.
+        After the last one, or the one that the harness names, the rank says that it has trained: what
+        follows is shutdown.
         """
         self._signals.start()
+        done = count
         for step in range(first, count):
             self._note_new_groups()
             self.fault.act.at_step(self.fault, step)
@@ -111,10 +113,22 @@ class Session:
             self._fields.clear()
             if self.rank == 0:
                 print(f"step {step} done", flush=True)
+            if self._ends_after(step):
+                done = step + 1
+                break
         if self.rank == 0:
-            print(f"training completed: {count} steps", flush=True)
+            print(f"training completed: {done} steps", flush=True)
         self._registration.trained()
         self.fault.act.after_training(self.fault)
+
+    def _ends_after(self, step: int) -> bool:
+        """Whether the harness wants the job to end with this step, which it names well ahead of all ranks."""
+        if self.env.layout is None:
+            return False
+        try:
+            return step >= int(self.env.layout.last_step.read_text())
+        except (OSError, ValueError):
+            return False
 
     def _note_new_groups(self) -> None:
         """Register groups that were made since the last step: a dead member's cannot be asked for later."""
