@@ -33,6 +33,7 @@ from harness.model.verdict import Verdict
 from harness.monitor.companion import Companion, NoCompanion, companion_of
 from harness.observe.clocks import first_step_floor_s, join_limit_s
 from harness.observe.collect import Collector
+from harness.observe.job_path import JobDumpPath
 from harness.observe.needs import MemoryCgroup, why_not
 from harness.observe.processes import kill_tree
 from harness.observe.repeated import RepeatedSampling
@@ -41,6 +42,7 @@ from harness.outside import strike
 from harness.required import lacking
 from harness.trace import find_trace
 from harness.watchdog import chain_of, leave_to_watchdogs
+from harness.worker.environment import DUMP_PREFIX
 
 LAUNCHER_START_LIMIT_S = 120.0
 STOP_LIMIT_S = 4.0
@@ -93,6 +95,7 @@ class Experiment:
     _agent: int | None = None
     _watch: Watch | None = None
     _cgroup: MemoryCgroup | None = None
+    _job_path: JobDumpPath | None = None
     _struck: bool = False
     _sampling: RepeatedSampling | None = None
     _reported: bool = False
@@ -212,6 +215,10 @@ class Experiment:
         self.client.start()
         plan, root = self.plan, self._writer.layout.root.resolve()
         layout = Layout(root)
+        self._job_path = JobDumpPath.of(plan.job_env, layout, plan.nproc)
+        if self._job_path is not None:
+            self._job_path.prepare()
+        prefix = self._job_path.prefix if self._job_path else str(layout.dump_prefix(0))
         request = LaunchRequest(
             bundle=str(root),
             script=str(plan.spec.script),
@@ -225,7 +232,8 @@ class Experiment:
             env={
                 **plan.env,
                 **self._memory_limit(),
-                "TORCH_FR_DUMP_TEMP_FILE": str(layout.dump_prefix(0)),
+                "TORCH_FR_DUMP_TEMP_FILE": prefix,
+                **({DUMP_PREFIX: prefix} if self._job_path else {}),
                 "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(layout.pipe_prefix),
             },
         )
@@ -330,6 +338,8 @@ class Experiment:
             collector.kernel_log(self._started_s)
         if self._cgroup is not None:
             self._cgroup.remove()
+        for why in self._job_path.settle() if self._job_path else ():
+            self._writer.not_collected("flight recorder", why)
         _clear(self._writer.layout.live)
         self._writer.phase("stopped")
 

@@ -19,7 +19,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.model.errors import UsageError
 from harness.worker.environment import COLLECTIVE_TIMEOUT, SHARE_GPU
 
 RING = 20000
@@ -103,32 +102,6 @@ def parse_version(text: str | None) -> tuple[int, int] | None:
     """(2, 13) of ``2.13.0+cu130``; None where it is no version."""
     found = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(found[1]), int(found[2])) if found else None
-
-
-def read_env_file(text: str, name: str) -> dict[str, str]:
-    """Variables of a file of KEY=VALUE lines; ``export`` and quotes are allowed, # begins a comment.
-
-    Raises:
-        UsageError: a line is none of these.
-    """
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if not stripped or stripped.startswith("#"):
-            continue
-        parsed = _LINE.fullmatch(stripped)
-        if parsed is None:
-            raise UsageError(f"{name}:{number}: expected KEY=VALUE, found '{stripped[:60]}'")
-        found[parsed["key"]] = next(
-            v for v in (parsed["single"], parsed["double"], parsed["bare"]) if v is not None
-        )
-    return found
-
-
-_LINE = re.compile(
-    r"(?:export\s+)?(?P<key>[A-Za-z_]\w*)="
-    r"(?:'(?P<single>[^']*)'|\"(?P<double>[^\"]*)\"|(?P<bare>[^\s'\"#]*))\s*;?\s*(?:#.*)?"
-)
 
 
 def _launching(given: Conditions) -> dict[str, str]:

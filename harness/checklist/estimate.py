@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.checklist.jobenv import JobEnvironment, relevant
 from harness.checklist.steps import Surroundings, title_of
+from harness.jobenv import JobEnvironment, relevant
 from harness.model.checklist import Checklist, Item, Step
 from harness.model.errors import UsageError
 

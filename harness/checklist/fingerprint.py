@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.bundle.codec import to_json
 from harness.bundle.environment import versions
-from harness.checklist.jobenv import JobEnvironment, relevant
+from harness.jobenv import JobEnvironment, relevant
 from harness.model.checklist import Checklist, Fingerprint
 from harness.observe.gpus import gpu_count
 

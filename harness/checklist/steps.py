@@ -20,9 +20,9 @@ from harness.catalog.planning import plan_run
 from harness.catalog.settings import Sources, settle
 from harness.checklist.catalogue import PROBES
 from harness.checklist.expressions import ExpressionError, holds, names_in
-from harness.checklist.jobenv import JobEnvironment, relevant
 from harness.experiment import Experiment, Progress, RunResult
 from harness.interrupts import signals_call
+from harness.jobenv import JobEnvironment, relevant
 from harness.launch.client import LauncherClient
 from harness.model.checklist import Figure, Item, ItemOutcome, Step, StepResult
 from harness.model.errors import Interrupted, PrerequisiteError, UsageError
@@ -127,8 +127,8 @@ def plan_of(step: Step, around: Surroundings) -> RunPlan:
     }
     spec = find_drill(step.name, list(around.drills_dirs))
     sources = Sources.read(flags, [f"{key}={value}" for key, value in step.parameters.items()])
-    plan = plan_run(spec, settle(spec, sources))
-    return dataclasses.replace(plan, env={**plan.env, **relevant(around.job.over({}))})
+    job = relevant(around.job.over({})) if around.job.files else None
+    return plan_run(spec, settle(spec, sources), job)
 
 
 def _drill(step: Step, around: Surroundings) -> StepResult:

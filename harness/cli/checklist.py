@@ -7,35 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.common import drills_dir_option, err_console, json_option, out_console
+from harness.cli.common import (
+    ENV_FILES,
+    ENV_SCRIPTS,
+    drills_dir_option,
+    err_console,
+    json_option,
+    out_console,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from harness.checklist.jobenv import JobEnvironment
     from harness.checklist.standing import Now
     from harness.checklist.store import Store
+    from harness.jobenv import JobEnvironment
     from harness.model.checklist import Checklist, ItemStanding
 
 FILE = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 OUT = click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder of results. [runs/checklists]"
-)
-ENV_FILES = click.option(
-    "--env-file",
-    "env_files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The job's own environment, NAME=value a line. Repeatable.",
-)
-ENV_SCRIPTS = click.option(
-    "--env-from-script",
-    "env_scripts",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The script that launches the job: parsed, never executed. Repeatable.",
 )
 
 
@@ -72,9 +63,9 @@ def run(
     Exit code 0: all passed or rehearsed; 1: one failed; 3: one is inconclusive; 4: one could not run.
     What only a person can pass waits for `drill checklist sign`.
     """
-    from harness.checklist.jobenv import read_job_environment
     from harness.checklist.schema import read_checklist
     from harness.checklist.store import Store
+    from harness.jobenv import read_job_environment
 
     if backend not in ("auto", "gloo", "nccl"):
         from harness.model.errors import UsageError
@@ -265,10 +256,10 @@ def opened(
 ) -> "tuple[Checklist, Store, Now]":
     """A checklist, its results, and what they are held against here and now."""
     from harness.checklist.fingerprint import take_fingerprint
-    from harness.checklist.jobenv import read_job_environment
     from harness.checklist.schema import read_checklist
     from harness.checklist.standing import Now
     from harness.checklist.store import Store
+    from harness.jobenv import read_job_environment
 
     checklist = read_checklist(file)
     job = read_job_environment([*env_files, *env_scripts])

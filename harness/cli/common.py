@@ -10,6 +10,24 @@ from rich.console import Console
 F = TypeVar("F", bound=Callable[..., object])
 
 
+ENV_FILES = click.option(
+    "--env-file",
+    "env_files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The job's own environment, NAME=value a line. Repeatable.",
+)
+ENV_SCRIPTS = click.option(
+    "--env-from-script",
+    "env_scripts",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The script that launches the job: parsed, never executed. Repeatable.",
+)
+
+
 def drills_dir_option(function: F) -> F:
     """``--drills-dir DIR``, repeatable."""
     option = click.option(

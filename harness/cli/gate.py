@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from harness.cli.checklist import ENV_FILES, ENV_SCRIPTS, FILE, OUT, opened
-from harness.cli.common import json_option
+from harness.cli.checklist import FILE, OUT, opened
+from harness.cli.common import ENV_FILES, ENV_SCRIPTS, json_option
 
 
 @click.command("gate")

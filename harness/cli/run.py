@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.common import drills_dir_option, err_console, json_option, out_console
+from harness.cli.common import (
+    ENV_FILES,
+    ENV_SCRIPTS,
+    drills_dir_option,
+    err_console,
+    json_option,
+    out_console,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,12 +52,8 @@ if TYPE_CHECKING:
     default=None,
     help="Leave dumps to NCCL's watchdog and check each link of its chain.",
 )
-@click.option(
-    "--env-file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The job's own variables (KEY=VALUE lines) instead of a drill's: production fidelity.",
-)
+@ENV_FILES
+@ENV_SCRIPTS
 @click.option("--timeout", metavar="S", help="Bound on each run, seconds.")
 @click.option("--out", metavar="DIR", help="Folder for bundles. [runs]")
 @click.option(
@@ -68,7 +71,8 @@ def command(
     jobs: int,
     sets: tuple[str, ...],
     drills_dirs: tuple[Path, ...],
-    env_file: Path | None,
+    env_files: tuple[Path, ...],
+    env_scripts: tuple[Path, ...],
     junit: Path | None,
     dry_run: bool,
     as_json: bool,
@@ -83,7 +87,7 @@ def command(
     from harness.catalog.settings import Sources
 
     selection = Selection(names, every, tags, sweep, repeat)
-    job_env = _job_env(env_file) if env_file else None
+    job_env = _job_variables([*env_files, *env_scripts])
     planned = plan_selection(selection, Sources.read(flags, sets), drills_dirs, job_env)
     if dry_run:
         _show_plans(planned, as_json)
@@ -98,17 +102,16 @@ def command(
     raise SystemExit(code)
 
 
-def _job_env(path: Path) -> dict[str, str]:
-    from harness.catalog.environment import read_env_file
-    from harness.model.errors import UsageError
+def _job_variables(files: "Sequence[Path]") -> dict[str, str] | None:
+    """What the job will have of the variables that decide how ranks run; None if no file is named."""
+    from harness.jobenv import read_job_environment, relevant
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--env-file {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"--env-file {path}: not a text file") from None
-    return read_env_file(text, f"--env-file {path}")
+    if not files:
+        return None
+    job = read_job_environment(files)
+    for skipped in (*job.not_understood, *job.assumed):
+        click.echo(f"drill: note: {skipped}", err=True)
+    return relevant(job.over({}))
 
 
 def _junit_file(path: Path, titles: "Sequence[RunTitle]") -> "JUnitFile":

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.status import Status
 
 from harness.checklist.estimate import Expected
-from harness.checklist.jobenv import JobEnvironment, relevant
 from harness.checklist.run import Listener
+from harness.jobenv import JobEnvironment, relevant
 from harness.model.checklist import Checklist, Item, ItemResult
 from harness.report.checklist import show_item
 

@@ -18,6 +18,10 @@ COLLECTIVE_TIMEOUT = "DRILL_COLLECTIVE_TIMEOUT_S"
 """Set where the watchdog's own timeout is waited for: it counts instead of the script's."""
 
 
+DUMP_PREFIX = "DRILL_DUMP_PREFIX"
+"""Set to where the real job's dumps would go, if this run's are to go there."""
+
+
 @dataclass(frozen=True)
 class RankEnvironment:
     """torchrun's variables, and the bundle if there is a harness around us."""
@@ -29,6 +33,7 @@ class RankEnvironment:
     host: str
     layout: Layout | None
     collective_timeout_s: float | None = None
+    dump_prefix: str | None = None
 
     @classmethod
     def read(cls, env: Mapping[str, str] = os.environ) -> "RankEnvironment":
@@ -42,4 +47,5 @@ class RankEnvironment:
             host=socket.gethostname(),
             layout=Layout(Path(bundle)) if bundle else None,
             collective_timeout_s=float(timeout) if timeout else None,
+            dump_prefix=env.get(DUMP_PREFIX),
         )

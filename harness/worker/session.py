@@ -71,7 +71,7 @@ class Session:
         registration = Registration(env)
         shared = share_gpu_if_told(env.rank)
         if env.layout:
-            os.environ[DUMP_PREFIX] = str(env.layout.dump_prefix(env.attempt))
+            os.environ[DUMP_PREFIX] = env.dump_prefix or str(env.layout.dump_prefix(env.attempt))
         triggers = dump_triggers(env.rank, os.environ.get)
         if triggers:
             triggers.backend = backend

@@ -1,19 +1,14 @@
 """The variables of ranks, for each torch; the table is what the wheels' own headers and libraries read."""
 
-from pathlib import Path
-
 import pytest
 
 from harness.catalog.environment import (
     Conditions,
     compose,
     parse_version,
-    read_env_file,
     ring_without_asking,
     watchdog_limit_s,
 )
-from harness.cli.run import _job_env
-from harness.model.errors import UsageError
 
 NEW, OLD = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
 
@@ -90,15 +85,3 @@ def test_the_ring_of_2_10_is_off_unless_asked_for() -> None:
     """The doctor must not call a recorder on that is off."""
     assert ring_without_asking("2.10.0") == 0
     assert ring_without_asking("2.13.0+cpu") == 2000
-
-
-def test_an_env_file_is_read_as_shells_write_it(tmp_path: Path) -> None:
-    """export, quotes, comments; anything else is refused with its line."""
-    file = tmp_path / "job.env"
-    file.write_text("# of the job\nexport NCCL_DEBUG=WARN\nA='x y'\nB=\"z\"  # why\n\nC=\n")
-
-    assert _job_env(file) == {"NCCL_DEBUG": "WARN", "A": "x y", "B": "z", "C": ""}
-    with pytest.raises(UsageError, match="job:2: expected KEY=VALUE, found 'source"):
-        read_env_file("A=1\nsource ~/.bashrc\n", "job")
-    with pytest.raises(UsageError, match="No such file"):
-        _job_env(tmp_path / "none.env")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.bundle.environment import versions
 from harness.checklist.fingerprint import changed_files, code_state, digest, image, repository
-from harness.checklist.jobenv import relevant
+from harness.jobenv import relevant
 from harness.worker.probes.options import Options
 
 DEFAULTS: Options = {}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.checklist.jobenv import JobEnvironment, read_job_environment, relevant
+from harness.jobenv import JobEnvironment, read_job_environment, relevant
 from harness.model.errors import PrerequisiteError, UsageError
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.checklist.shell import Assumed, Statement, Unclear, expand, statements
 from harness.model.errors import PrerequisiteError, UsageError
+from harness.shell import Assumed, Statement, Unclear, expand, statements
 
 MAX_BYTES = 1 << 20
 
