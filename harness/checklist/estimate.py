@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.checklist.steps import Surroundings, title_of
+from harness.checklist.steps import equipped, title_of
 from harness.jobenv import JobEnvironment, relevant
 from harness.model.checklist import Checklist, Item, Step
 from harness.model.errors import UsageError
@@ -34,11 +34,10 @@ def estimate(checklist: Checklist, job: JobEnvironment, backend: str, only: Sequ
         if checklist.item(id_) is None:
             there = ", ".join(item.id for item in checklist.items)
             raise UsageError(f"--item {id_}: {checklist.path} has no such item; it has: {there}")
-    around = Surroundings(job, checklist.path, backend=backend)
     found = []
     for item in checklist.items:
         if not only or item.id in only:
-            real = around.equipped(item)
+            real = equipped(item, backend)
             found += [_expected(item, step, job, real=real) for step in item.steps]
     return found
 

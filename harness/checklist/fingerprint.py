@@ -54,10 +54,12 @@ def differences(then: Fingerprint, now: Fingerprint, *, hardware: bool) -> list[
     found = []
     if then.checklist != now.checklist:
         found.append("the checklist itself was changed")
+    # Variables count as they are; files that set them only where both sides were given the same ones.
+    both = then.files.keys() & now.files.keys()
     parts = [
+        ("file", {f: then.files[f] for f in both}, {f: now.files[f] for f in both}),
         ("code", then.code, now.code),
         ("environment", then.environment, now.environment),
-        ("file", then.files, now.files),
         ("version of", then.versions, now.versions),
     ]
     if hardware:

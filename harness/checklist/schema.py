@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from harness.checklist.catalogue import PROBES
 from harness.checklist.expressions import ExpressionError, names_in
@@ -194,13 +195,19 @@ class _Lines:
 
 def _explained(path: Path, error: ValidationError, lines: _Lines) -> str:
     """The first complaint of pydantic as one line: file, line, key, what is allowed."""
-    first = min(error.errors(), key=lambda e: lines.of(e["loc"]))
+    # A list of which nothing is valid is also too short: that is no news.
+    news = [e for e in error.errors() if e["type"] != "too_short"] or [max(error.errors(), key=_depth)]
+    first = min(news, key=lambda e: lines.of(e["loc"]))
     place = [part for part in first["loc"] if part not in ("RehearsalFile", "literal[False]")]
     key = ".".join(str(part) for part in place) or "the document"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         message = f"unknown key; allowed here: {', '.join(_keys_at(place[:-1]))}"
     return f"{path}:{lines.of(place)}: {key}: {message}"
+
+
+def _depth(error: ErrorDetails) -> int:
+    return len(error["loc"])
 
 
 def _keys_at(place: Sequence[int | str]) -> list[str]:

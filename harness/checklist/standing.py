@@ -121,8 +121,8 @@ class _Judge:
         if result.outcome is ItemOutcome.REHEARSED:
             if self._accept_rehearsed or self._checklist.job == REHEARSAL:
                 return standing
-            why = f"only rehearsed, and the job needs the real thing: {result.why}"
-            remedy = f"{self._run(item)}   # on a machine with {_needs(item)}"
+            why = f"only rehearsed, and the job needs the real thing: a machine with {_needs(item)}"
+            remedy = self._run(item)
             return replace(standing, obstacles=(Obstacle(item.id, why, remedy),))
         why = f"{result.outcome.value.replace('_', ' ')}: {result.why}"
         return replace(standing, obstacles=(self._again(item, why),))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from harness.bundle.folders import fresh_folder
@@ -30,6 +31,7 @@ from harness.model.plan import RunPlan
 from harness.model.verdict import Outcome
 from harness.observe.gpus import gpu_count
 from harness.observe.processes import kill_tree
+from harness.worker.lifeline import die_with_parent
 
 _OUTCOMES = {
     Outcome.PASS: ItemOutcome.PASS,
@@ -48,13 +50,13 @@ UNABLE = 4
 
 @dataclass
 class Surroundings:
-    """What all steps of a run share."""
+    """What all steps of a run share; `open` makes them."""
 
     job: JobEnvironment
     bundles: Path
+    client: LauncherClient
     drills_dirs: tuple[Path, ...] = ()
     backend: str = "auto"
-    client: LauncherClient = field(default_factory=LauncherClient)
     progress: Progress = lambda phase, detail: None
     stop: threading.Event = field(default_factory=threading.Event)
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -62,7 +64,11 @@ class Surroundings:
     @classmethod
     @contextmanager
     def open(
-        cls, job: JobEnvironment, bundles: Path, drills_dirs: tuple[Path, ...], backend: str
+        cls,
+        job: JobEnvironment,
+        bundles: Path,
+        drills_dirs: tuple[Path, ...] = (),
+        backend: str = "auto",
     ) -> "Iterator[Surroundings]":
         """Surroundings whose launcher ends with the block, and whose runs a signal stops."""
         with LauncherClient() as client:
@@ -70,13 +76,18 @@ class Surroundings:
                 JOB_FILES: os.pathsep.join(str(Path(name).resolve()) for name in job.files),
                 RESULTS: str(bundles.parent.resolve()),
             }
-            around = cls(job, bundles, drills_dirs, backend, client=client, extra=extra)
+            around = cls(job, bundles, client, drills_dirs, backend, extra=extra)
             with signals_call(around.stop.set):
                 yield around
 
     def equipped(self, item: Item) -> bool:
         """Whether the real thing is here."""
-        return self.backend != "gloo" and gpu_count() >= NEEDED[item.needs]
+        return equipped(item, self.backend)
+
+
+def equipped(item: Item, backend: str) -> bool:
+    """Whether what an item needs is on this machine, and wanted."""
+    return backend != "gloo" and gpu_count() >= NEEDED[item.needs]
 
 
 def run_step(item: Item, step: Step, around: Surroundings, previous: str | None = None) -> StepResult:
@@ -202,7 +213,8 @@ def _measured(step: Step, command: tuple[str, ...], around: Surroundings) -> Ste
         why = f"{how}: {_last_error(folder)}"
         return StepResult(title, ItemOutcome.INCONCLUSIVE, why, bundle=str(folder))
     assert step.passes is not None
-    asked = ", ".join(f"{name} {_shown(figures.get(name))}" for name in sorted(names_in(step.passes)))
+    wanted = sorted(names_in(step.passes))
+    asked = ", ".join(f"{name} {_shown(figures.get(name))}" for name in wanted)
     try:
         passed = holds(step.passes, figures)
     except ExpressionError as error:
@@ -210,7 +222,10 @@ def _measured(step: Step, command: tuple[str, ...], around: Surroundings) -> Ste
             title, ItemOutcome.INCONCLUSIVE, str(error), figures, step.passes, step.shows, says, str(folder)
         )
     outcome = ItemOutcome.PASS if passed else ItemOutcome.FAIL
-    why = asked if passed else f"{asked}; wanted: {step.passes}"
+    shown = [name for name in step.shows or wanted if figures.get(name) not in (None, "")]
+    why = ", ".join(f"{name} {_shown(figures[name])}" for name in shown)
+    if not passed:
+        why = f"{asked}; wanted: {step.passes}"
     if not passed and says:
         why = f"{says[0]} ({why})"
     return StepResult(title, outcome, why, figures, step.passes, step.shows, says, str(folder))
@@ -232,6 +247,7 @@ def _run(
             stderr=err,
             env=environ,
             start_new_session=True,
+            preexec_fn=partial(die_with_parent, os.getpid()),
         )
     deadline = time.monotonic() + timeout_s
     try:
@@ -290,7 +306,7 @@ def _last_error(folder: Path) -> str:
 
 
 def _shown(value: Figure) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else "none" if value == "" else str(value)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -222,7 +222,7 @@ def _figures(standing: ItemStanding) -> list[str]:
 def _step_line(step: StepResult) -> str:
     shown = step.shows or tuple(step.figures)[:3]
     figures = ", ".join(
-        f"{name} {_figure(step.figures[name])}" for name in shown if step.figures.get(name) is not None
+        f"{name} {_figure(step.figures[name])}" for name in shown if step.figures.get(name) not in (None, "")
     )
     wanted = f" (wanted: {step.passes})" if step.passes else ""
     if figures:
