@@ -1,8 +1,6 @@
 """Full load for a while: whether the rate holds, at which clock, and what throttled it."""
 
-import shutil
 import statistics
-import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -11,12 +9,12 @@ import torch
 
 from harness.worker.probes.devices import Device, devices
 from harness.worker.probes.options import Options
+from harness.worker.probes.smi import clocks_now
 
 DEFAULTS: Options = {"seconds": 20.0, "broken": ""}
 
 SIZE = {"cuda": 8192, "cpu": 512}
 WINDOWS = 12
-SMI_LIMIT_S = 10.0
 
 THERMAL = Path("/sys/devices/system/cpu")
 
@@ -34,7 +32,7 @@ def measure(options: Options) -> dict[str, object]:
         for i, rate in enumerate(_load(found, seconds / WINDOWS, 3 if slow else 1)):
             rates[i].append(rate)
         if found[0].core is None and window:
-            ratios, active = _smi()
+            ratios, active = clocks_now()
             clocks += ratios
             reasons |= active
     if (throttles := _core_throttles() - before) > 0:
@@ -88,41 +86,6 @@ def _on_core(device: Device, seconds: float, times: int) -> float:
             torch.mm(a, a)
         count += 1
     return count / (device.clock() - begun)
-
-
-def _smi() -> tuple[list[float], set[str]]:
-    """SM clocks to their maximum, and active throttle reasons, of all cards right now."""
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return [], set()
-    names = (
-        "hw_slowdown",
-        "hw_thermal_slowdown",
-        "hw_power_brake_slowdown",
-        "sw_thermal_slowdown",
-        "sw_power_cap",
-    )
-    for prefix in ("clocks_event_reasons", "clocks_throttle_reasons"):
-        fields = ",".join(("clocks.sm", "clocks.max.sm", *(f"{prefix}.{name}" for name in names)))
-        command = (smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-        with suppress(OSError, subprocess.TimeoutExpired):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SMI_LIMIT_S)
-            if done.returncode == 0:
-                return parse_smi(done.stdout, names)
-    return [], set()
-
-
-def parse_smi(text: str, names: tuple[str, ...]) -> tuple[list[float], set[str]]:
-    """Rows of nvidia-smi: clock, maximum, then Active or Not Active for each reason."""
-    ratios, active = [], set()
-    for i, row in enumerate(text.strip().splitlines()):
-        cells = [cell.strip() for cell in row.split(",")]
-        with suppress(ValueError, ZeroDivisionError, IndexError):
-            ratios.append(float(cells[0]) / float(cells[1]))
-        active |= {
-            f"{name} on card {i}" for name, cell in zip(names, cells[2:], strict=False) if cell == "Active"
-        }
-    return ratios, active
 
 
 def _core_throttles() -> int:
