@@ -16,6 +16,7 @@ from harness.catalog.planning import plan_run
 from harness.catalog.settings import Sources, settle
 from harness.experiment import Experiment, RunResult
 from harness.launch.client import LauncherClient
+from harness.model.plan import RunPlan
 from harness.model.ranks import format_ranks
 from harness.model.spec import ParameterValue
 from harness.model.verdict import Outcome
@@ -54,9 +55,18 @@ def run_drill(
     sets = [f"{key}={value}" for key, value in (parameters or {}).items()]
     spec = find_drill(name, [drills_dir] if drills_dir else [])
     plan = plan_run(spec, settle(spec, Sources.read(flags, sets)))
-    run = Experiment(plan, _launcher()).run()
+    return run_plan(plan)
+
+
+def run_plan(plan: RunPlan) -> RunResult:
+    """Run what was planned, in this process's own launcher; with fewer ranks if NCCL refuses to share.
+
+    Raises:
+        PrerequisiteError: something that the drill needs is missing on this machine.
+    """
+    run = Experiment(plan, shared_launcher()).run()
     fewer = without_sharing(run)
-    return run if fewer is None else Experiment(fewer, _launcher()).run()
+    return run if fewer is None else Experiment(fewer, shared_launcher()).run()
 
 
 def assert_passed(run: RunResult) -> None:
@@ -81,7 +91,7 @@ def assert_passed(run: RunResult) -> None:
 
 
 @cache
-def _launcher() -> LauncherClient:
+def shared_launcher() -> LauncherClient:
     """One launcher process for all drills of this process: torch is imported once."""
     client = LauncherClient()
     atexit.register(client.close)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from harness.model.plan import RunPlan
 from harness.model.verdict import Outcome
 from harness.observe.gpus import gpu_count
 from harness.observe.processes import kill_tree
+from harness.sharing import without_sharing
 from harness.worker.lifeline import die_with_parent
 
 _OUTCOMES = {
@@ -69,9 +70,10 @@ class Surroundings:
         bundles: Path,
         drills_dirs: tuple[Path, ...] = (),
         backend: str = "auto",
+        client: LauncherClient | None = None,
     ) -> "Iterator[Surroundings]":
-        """Surroundings whose launcher ends with the block, and whose runs a signal stops."""
-        with LauncherClient() as client:
+        """Surroundings whose runs a signal stops. Their launcher ends with the block, unless one is given."""
+        with nullcontext(client) if client else LauncherClient() as client:
             extra = {
                 JOB_FILES: os.pathsep.join(str(Path(name).resolve()) for name in job.files),
                 RESULTS: str(bundles.parent.resolve()),
@@ -144,10 +146,11 @@ def plan_of(step: Step, around: Surroundings) -> RunPlan:
 
 def _drill(step: Step, around: Surroundings) -> StepResult:
     title = title_of(step)
-    experiment = None
     try:
-        experiment = Experiment(plan_of(step, around), around.client, around.progress, around.stop)
-        run = experiment.run()
+        plan = plan_of(step, around)
+        run = Experiment(plan, around.client, around.progress, around.stop).run()
+        if (fewer := without_sharing(run)) is not None:
+            run = Experiment(fewer, around.client, around.progress, around.stop).run()
     except Interrupted:
         raise
     except (PrerequisiteError, UsageError) as error:
