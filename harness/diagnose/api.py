@@ -18,7 +18,7 @@ from harness.diagnose.job import (
     recommended_by_logs,
 )
 from harness.diagnose.launcher.exits import exit_text
-from harness.diagnose.remedies import next_steps, recommendations
+from harness.diagnose.remedies import hardware_steps, next_steps, recommendations
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 from harness.diagnose.stalls import frames_text
 from harness.diagnose.texts.globs import is_glob
@@ -210,6 +210,8 @@ def _next_steps(finding: Finding, gathered: Gathered) -> tuple[str, ...]:
         return ()
     if gathered.text.is_log and (finding.source == "log" or finding.kind is Kind.INCONCLUSIVE):
         return next_by_logs(finding, gathered)
+    if finding.source == "gpu":
+        return hardware_steps(finding.kind, finding.evidence)
     if finding.source == "signal" and finding.kind in GOES_ON:
         accused = finding.culprits or finding.suspects
         return next_steps(finding.kind, accused, where, gathered.on_cpus)
@@ -250,9 +252,10 @@ def _missing(gathered: Gathered) -> tuple[str, ...]:
     dumps = [f"no flight recorder dump of rank {format_ranks(absent)}"] if absent else []
     if gathered.text.is_log and not gathered.flight.evidence.tables:
         dumps = []
+    hardware = gathered.hardware.missing
     # Of frameworks one rank prints the steps of all.
     signals = () if gathered.text.speaks and gathered.only_records else gathered.signals.missing
-    return (*collected, *dumps, *notes, *gathered.text.missing, *signals, *gathered.complaints)
+    return (*collected, *dumps, *notes, *gathered.text.missing, *signals, *hardware, *gathered.complaints)
 
 
 def _recommendations(finding: Finding, gathered: Gathered) -> tuple[Recommendation, ...]:

@@ -1,14 +1,16 @@
 """Findings to one diagnosis: the only place that weighs one kind of evidence against another.
 
-In this order: a stop from outside, who died of a cause of its own, where the streams of collectives
-parted, who never joined, who is late in shutdown, who stalled, what the step records say of a job that
-ran on, a healthy end, suspects, a fabric that does not move. Deaths that are themselves symptoms
-(gloo's abort of a receiver, a lost connection, clean-up) decide nothing and are listed as ruled out.
+In this order: a stop from outside, a card that broke, who died of a cause of its own, where the streams of
+collectives parted, who never joined, who is late in shutdown, who stalled, what the step records say of a job
+that ran on, a healthy end, suspects, a fabric that does not move, what hardware alone shows. Deaths that are
+themselves symptoms (gloo's abort of a receiver, a lost connection, clean-up) decide nothing and are listed as
+ruled out.
 """
 
 import dataclasses
 from collections.abc import Callable
 
+from harness.diagnose.by_hardware import broken_hardware, hardware_alone, with_hardware
 from harness.diagnose.by_logs import death_by_logs, hang_by_logs, healthy_by_logs, nothing_in_logs
 from harness.diagnose.deaths import cite_log, ended_alike, is_symptom, own_death
 from harness.diagnose.endings import stopped_from_outside, stuck_in_shutdown, with_recovery
@@ -39,6 +41,7 @@ def decide(gathered: Gathered) -> Finding:
         stopped_from_outside,
         read_again,
         stopped_for_its_numbers,
+        broken_hardware,
         death_by_logs,
         _own_death,
         _divergence,
@@ -60,14 +63,16 @@ def decide(gathered: Gathered) -> Finding:
         _fabric_by_stacks,
         _suspected,
         _fabric,
+        hardware_alone,
         nothing_in_logs,
         records_alone,
     )
     for rule in rules:
         finding = rule(gathered)
         if finding is not None:
-            return with_recovery(_with_ruled_out(_with_step(finding, gathered), gathered), gathered)
-    return _inconclusive(gathered)
+            explained = _with_ruled_out(_with_step(finding, gathered), gathered)
+            return with_recovery(with_hardware(explained, gathered), gathered)
+    return with_hardware(_inconclusive(gathered), gathered)
 
 
 def _own_death(gathered: Gathered) -> Finding | None:
@@ -236,6 +241,11 @@ def _why_inconclusive(gathered: Gathered) -> str:
         return f"the job was still making steps (last: {last}) when its time was up"
     if gathered.still_moving:
         return "the job's time was up before it made a step"
+    if gathered.hardware.seen and not gathered.world_size:
+        noted = f"; noted: {gathered.hardware.signs[0].says}" if gathered.hardware.signs else ""
+        return (
+            f"nothing is wrong with {gathered.hardware.seen} here, and nothing says how the job went{noted}"
+        )
     missing = gathered.flight.evidence.missing
     lacking = f"; no dump of rank {format_ranks(missing)}" if missing else ""
     return f"the evidence does not say who or what{lacking}"

@@ -10,7 +10,9 @@ from harness.diagnose.flight.evidence import Membership
 from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.flight.room import FlightResult, analyse_dumps
 from harness.diagnose.flight.sources import DumpSource, find_dumps
+from harness.diagnose.hardware.find import Readings, find_readings, merge_readings
 from harness.diagnose.hardware.kernel import KernelEvent, read_kernel_log
+from harness.diagnose.hardware.room import HardwareResult, Job, analyse_hardware
 from harness.diagnose.launcher.exits import Exits, last_exits
 from harness.diagnose.launcher.torchrun_log import block_events, read_torchrun_log
 from harness.diagnose.logs.events import LogEvent, read_cancellations, read_rank_logs
@@ -51,6 +53,8 @@ class Gathered:
     shares: Mapping[int, RankShares] = field(default_factory=dict)
     signals: SignalsResult = field(default_factory=SignalsResult)
     text: LogsResult = field(default_factory=LogsResult)
+    readings: Readings = field(default_factory=Readings)
+    hardware: HardwareResult = field(default_factory=HardwareResult)
 
     def process(self, rank: int) -> ProcessStacks | None:
         """A rank's own process as it was sampled, None where it was not."""
@@ -96,6 +100,8 @@ class Gathered:
             or self.progress
             or self.launcher_error
             or self.text.is_log
+            or self.hardware.cards
+            or self.hardware.ports
         )
 
 
@@ -112,10 +118,10 @@ def gather(
         flown = _with_flight(whole, _loose_dumps(loose), world_size, on_progress)
         text = analyse_logs([*_texts_of(bundles), *loose], flown.world_size or world_size)
         flown = dataclasses.replace(flown, text=text, complaints=(*flown.complaints, *text.complaints))
-        return _with_signals(flown, limits)
+        return _with_signals(_with_hardware(flown, loose), limits)
     sources, complaints = find_dumps(paths)
     text = analyse_logs(paths, world_size, on_progress)
-    foreign = text.foreign
+    foreign, readings = text.foreign, find_readings(paths)
     records = read_records(loose_files(paths), foreign.columns)
     flight = analyse_dumps(sources, (), world_size, complaints=complaints, on_progress=on_progress)
     newest = max(records.progress, default=0)
@@ -132,7 +138,7 @@ def gather(
         progress=progress,
         key_files=(*(t.file for t in flight.evidence.tables.values()), *(p.file for p in progress.values())),
         complaints=(
-            *_of_dumps(flight, progress, text),
+            *_of_dumps(flight, progress, text, readings),
             *records.complaints,
             *foreign.complaints,
             *text.complaints,
@@ -140,8 +146,9 @@ def gather(
         records=records,
         foreign=foreign,
         text=text,
+        readings=readings,
     )
-    return _with_signals(gathered, limits)
+    return _with_signals(_with_hardware(gathered, ()), limits)
 
 
 def _texts_of(bundles: Sequence[Path]) -> list[Path]:
@@ -154,9 +161,22 @@ def _texts_of(bundles: Sequence[Path]) -> list[Path]:
     return [place for place in places if place.exists()]
 
 
-def _of_dumps(flight: FlightResult, progress: Mapping[int, Progress], text: LogsResult) -> tuple[str, ...]:
+def _with_hardware(gathered: Gathered, loose: Sequence[Path]) -> Gathered:
+    """What was gathered, with counters of cards and ports joined with the ranks. `loose`: not in bundles."""
+    beside = find_readings(loose) if loose else Readings()
+    readings = merge_readings((gathered.readings, beside))
+    census = gathered.text.story.census if gathered.text.story else None
+    job = Job(gathered.ranks, census.rank_of_bus) if census else Job(gathered.ranks)
+    hardware = analyse_hardware(readings, gathered.kernel, job)
+    complaints = (*gathered.complaints, *hardware.complaints)
+    return dataclasses.replace(gathered, readings=readings, hardware=hardware, complaints=complaints)
+
+
+def _of_dumps(
+    flight: FlightResult, progress: Mapping[int, Progress], text: LogsResult, readings: Readings
+) -> tuple[str, ...]:
     """Complaints about files that are no dumps: where there are no dumps at all, nobody expected any."""
-    other = bool(progress) or text.is_log
+    other = bool(progress) or text.is_log or bool(readings)
     return () if other and not flight.evidence.tables else flight.evidence.complaints
 
 
@@ -198,6 +218,7 @@ def _read_bundle(root: Path, name: str) -> Node:
     """Read a bundle but for its dumps. The spec and the injection record stay closed."""
     reader = BundleReader.at(root)
     manifest = reader.manifest()
+    host = manifest.host if manifest else None
     record = reader.launcher() or read_torchrun_log(reader.layout.launcher_log, reader.layout.logs)
     exits = last_exits(record)
     rank_map = reader.rank_map()
@@ -226,7 +247,8 @@ def _read_bundle(root: Path, name: str) -> Node:
         records=records,
         key_files=(*(s.file for s in stacks.values()), *(["launcher.json"] if exits else [])),
         complaints=(*reader.complaints, *complaints, *records.complaints),
-        kernel=read_kernel_log(reader.layout.kernel_log, root),
+        kernel=read_kernel_log(reader.layout.kernel_log, root, host),
+        readings=find_readings([root], bundle=root, host=host),
         resumed=records.of_attempt(exits.resumed.attempt) if exits and exits.resumed else {},
         cancelled=read_cancellations(reader.layout.launcher_log, root),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from harness.diagnose.flight.sources import DumpSource
+from harness.diagnose.hardware.find import merge_readings
 from harness.diagnose.hardware.kernel import KernelEvent
 from harness.diagnose.launcher.exits import Exits
 from harness.diagnose.movement import MOVING, stood_s
@@ -87,6 +88,7 @@ def merge_nodes(nodes: Sequence[Node]) -> Node:
         logs=tuple(event for part in parts for event in part.gathered.logs),
         cancelled=tuple(event for part in parts for event in part.gathered.cancelled),
         kernel=tuple(event for part in parts for event in _unmistakable(part, parts, complaints)),
+        readings=merge_readings([part.gathered.readings for part in parts], [part.name for part in parts]),
         key_files=tuple(file for part in parts for file in part.gathered.key_files),
         complaints=tuple(line for part in parts for line in part.gathered.complaints),
     )

@@ -1,6 +1,6 @@
 """What to change, and where to look next, for a job that runs on and is slow or wrong."""
 
-from harness.model.diagnosis import Recommendation, Where
+from harness.model.diagnosis import Citation, Recommendation, Where
 from harness.model.kinds import Kind
 
 _TRAINING = {
@@ -28,6 +28,7 @@ _STORAGE = {
 _HARDWARE = {
     Kind.STRAGGLER: "clock, temperature, throttle reasons and link errors of that rank's card",
     Kind.SILENT_CORRUPTION: "take that card out of the job and test its memory",
+    Kind.HARDWARE_FAULT: "take its node out of the job and reset the card; if it comes back, replace it",
 }
 _HOST_HARDWARE = {Kind.SILENT_CORRUPTION: "take that host out of the job and test its memory"}
 
@@ -62,3 +63,19 @@ def next_steps(kind: Kind, ranks: tuple[int, ...], where: Where, on_cpus: bool) 
     if kind in (Kind.LOG_FLOOD, Kind.DATA_STARVED, Kind.HOST_MEMORY_LEAK):
         return (f"py-spy dump --nonblocking --pid PID{of}",)
     return ()
+
+
+def hardware_steps(kind: Kind, evidence: tuple[Citation, ...]) -> tuple[str, ...]:
+    """Commands that can be pasted, where cards or ports themselves speak."""
+    ports = any(" port " in c.says for c in evidence)
+    if ports:
+        return (
+            "ibdiagnet   # or: mlxlink -d DEVICE",
+            "perfquery -x   # again in a minute: which counters grow?",
+        )
+    if kind is Kind.HARDWARE_FAULT:
+        return (
+            "dmesg -T | grep -i xid   # on that node: the first one is the cause",
+            "dcgmi diag -r 2   # on that node, once it is drained",
+        )
+    return ("nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE   # on that node, under load",)

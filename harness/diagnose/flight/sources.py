@@ -23,13 +23,13 @@ _SUFFIXES = (".json", ".pkl", ".pickle", ".bin", ".dump", ".trace")
 _NOT_DUMPS = frozenset(
     (
         *(".log", ".txt", ".jsonl", ".py", ".yaml", ".yml", ".md", ".html", ".svg", ".png", ".csv"),
-        *(".out", ".err", ".sh", ".toml", ".pipe", ".tmp", ".xml"),
+        *(".out", ".err", ".sh", ".toml", ".pipe", ".tmp", ".xml", ".prom"),
     )
 )
 _BUNDLE_FILES = frozenset(
-    "bundle.json run.json ranks.json launcher.json diagnosis.json verdict.json gpu.json".split()  # noqa: SIM905
+    "bundle.json run.json ranks.json launcher.json diagnosis.json verdict.json gpu.json watchdog.json".split()  # noqa: SIM905
 )
-_BUNDLE_FOLDERS = frozenset(("stacks", "signals", "logs", "live"))
+_BUNDLE_FOLDERS = frozenset(("stacks", "signals", "logs", "live", "hardware", "memory", "infiniband"))
 
 
 @dataclass(frozen=True)

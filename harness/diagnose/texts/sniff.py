@@ -15,6 +15,12 @@ BINARY = "binary"
 EMPTY = "empty"
 
 _MARKUP = re.compile(rb"<(?:!doctype|html|svg|\?xml)", re.IGNORECASE)
+_COUNTERS = re.compile(
+    rb"^=+NVSMI LOG=+|^(?:# (?:HELP|TYPE) )?DCGM_(?:FI|EXP)_\w+|^# Port (?:extended )?counters: Lid \d"
+    rb"|^(?:/sys/class/)?infiniband/[^/]+/ports/\d+/|^link [\w.-]+/\d+ rx_"
+)
+"""Counters of cards and ports: they have a room of their own."""
+
 _OURS = frozenset(("t", "step", "rank"))
 _SPAN_KEY = "log_type_name"
 _SPOKEN = ("log", "message", "msg", "MESSAGE", "textPayload")
@@ -46,7 +52,7 @@ def sniff(head: bytes) -> str:
     first = [line for line in lines if line][:20]
     if not first:
         return EMPTY
-    if _MARKUP.match(first[0]):
+    if _MARKUP.match(first[0]) or any(_COUNTERS.search(line) for line in first):
         return ELSE
     objects = [line for line in first if line.startswith(b"{")]
     if len(objects) * 2 <= len(first):
