@@ -130,6 +130,11 @@ class Experiment:
         """The run's folder."""
         return self._writer.layout.root
 
+    @property
+    def _on_gpus(self) -> bool:
+        """Whether ranks compute on cards, whose own state is evidence too."""
+        return self.plan.backend == "nccl"
+
     def _create_bundle(self) -> BundleWriter:
         root = fresh_folder(self.plan.out / bundle_name(self.plan.spec))
         plan = self.plan
@@ -157,6 +162,8 @@ class Experiment:
 
     def _observe(self, started: float) -> Notice:
         self.progress("launch", f"{self.plan.nproc} ranks, {self.plan.backend}")
+        if self._on_gpus:
+            Collector(self._writer, 0).hardware("before")
         self._launch()
         self._writer.phase("launched")
         exec_start = self.plan.launcher == "torchrun"
@@ -335,7 +342,9 @@ class Experiment:
             self._watch.close()
             collector = Collector(self._writer, self._watch.attempt)
             collector.rank_map(self.plan.nproc)
-            collector.kernel_log(self._started_s)
+            if self._on_gpus:
+                collector.hardware("after")
+            collector.kernel_log(self._started_s, wanted=self._on_gpus)
         if self._cgroup is not None:
             self._cgroup.remove()
         for why in self._job_path.settle() if self._job_path else ():

@@ -22,6 +22,7 @@ from harness.model.bundle import Manifest
 from harness.model.errors import PrerequisiteError, UsageError
 from harness.model.ranks import format_ranks
 from harness.observe.backends import backends_of
+from harness.observe.collect import Collector
 from harness.observe.copying import copy_end
 from harness.observe.gpus import gpu_state
 from harness.observe.job_dumps import JobDumps
@@ -221,6 +222,7 @@ class Incident:
         if gpus.gpus:
             self._writer.save(self.root / "gpu.json", gpus)
             self._writer.collected("GPU state")
+            Collector(self._writer, self.job.attempt).hardware("now")
         elif "nccl" in self._names:
             self._writer.not_collected("GPU state", gpus.error or "nvidia-smi lists no device")
         ranks = rank_map(self.job, self._backends, self._look.first, gpus, self._harness_layout())

@@ -10,6 +10,7 @@ from harness.bundle.writer import BundleWriter
 from harness.model.bundle import RankMap
 from harness.model.ranks import format_ranks
 from harness.observe.dumps import await_dumps, request_dumps
+from harness.observe.gpus import smi_report
 from harness.observe.kernel import read_kernel_log
 from harness.observe.processes import is_alive
 from harness.observe.stack_files import voluntary_switches, write_stack
@@ -52,11 +53,26 @@ class Collector:
             self.writer.not_collected(f"flight recorder of rank {format_ranks(missing)}", reason)
         self.writer.collected("flight recorder")
 
-    def kernel_log(self, since_s: float) -> None:
-        """What the kernel said since `since_s` (CLOCK_MONOTONIC), where it may be read."""
+    def hardware(self, when: str) -> None:
+        """What nvidia-smi says of the cards, `when`: before or after. What it may not see, it says itself."""
+        report, why = smi_report()
+        if why is None:
+            try:
+                write_atomically(self.writer.layout.hardware / f"nvidia-smi-{when}.xml", report)
+                self.writer.collected(f"GPU state, {when}")
+                return
+            except OSError as error:
+                why = error.strerror or str(error)
+        self.writer.not_collected(f"GPU state, {when}", why)
+
+    def kernel_log(self, since_s: float, wanted: bool = False) -> None:
+        """What the kernel said since `since_s` (CLOCK_MONOTONIC), where it may be read.
+
+        Where it may not, that is said if it is `wanted`, or if somebody was killed.
+        """
         lines = read_kernel_log(since_s)
         if lines is None:
-            if self._somebody_was_killed():
+            if wanted or self._somebody_was_killed():
                 self.writer.not_collected("kernel log", "not permitted: needs root or CAP_SYSLOG")
             return
         try:

@@ -70,24 +70,15 @@ def gpu_state() -> GpuState:
     return GpuState(tuple(rows), processes)
 
 
-def _query(smi: str, what: str, fields: tuple[str, ...]) -> tuple[list[dict[str, str]], str | None]:
-    command = (smi, f"--query-{what}={','.join(fields)}", "--format=csv,noheader,nounits")
-    try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    except OSError as error:
-        return [], f"{smi}: {error.strerror}"
-    try:
-        out, _ = process.communicate(timeout=_SMI_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            # In the kernel's hands it cannot be killed; whoever waits for it hangs too.
-            process.communicate(timeout=1.0)
-        return [], f"nvidia-smi took longer than {_SMI_TIMEOUT_S:g} s: the driver hangs"
-    if process.returncode != 0:
-        return [], (out.strip().splitlines() or [f"nvidia-smi: exit code {process.returncode}"])[-1]
-    lines = [[part.strip() for part in line.split(",")] for line in out.splitlines() if line.strip()]
-    return [dict(zip(fields, line, strict=False)) for line in lines if len(line) == len(fields)], None
+def smi_report() -> tuple[bytes, str | None]:
+    """All that nvidia-smi says of all devices, as XML, and why it says nothing."""
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return b"", "there is no nvidia-smi here"
+    out, error = _run((smi, "-q", "-x"))
+    if error is None and "<nvidia_smi_log" not in out:
+        error = (out.strip().splitlines() or ["nvidia-smi printed nothing"])[-1]
+    return (b"", error) if error else (out.encode(), None)
 
 
 def gpu_indexes() -> dict[str, str]:
@@ -98,3 +89,30 @@ def gpu_indexes() -> dict[str, str]:
         if address and index is not None:
             found[":".join(address.lower().partition(".")[0].split(":")[-2:])] = index
     return found
+
+
+def _query(smi: str, what: str, fields: tuple[str, ...]) -> tuple[list[dict[str, str]], str | None]:
+    out, error = _run((smi, f"--query-{what}={','.join(fields)}", "--format=csv,noheader,nounits"))
+    if error is not None:
+        return [], error
+    lines = [[part.strip() for part in line.split(",")] for line in out.splitlines() if line.strip()]
+    return [dict(zip(fields, line, strict=False)) for line in lines if len(line) == len(fields)], None
+
+
+def _run(command: tuple[str, ...]) -> tuple[str, str | None]:
+    """What a command prints, and why it failed. A driver that hangs is not waited for."""
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    except OSError as error:
+        return "", f"{command[0]}: {error.strerror}"
+    try:
+        out, _ = process.communicate(timeout=_SMI_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            # In the kernel's hands it cannot be killed; whoever waits for it hangs too.
+            process.communicate(timeout=1.0)
+        return "", f"nvidia-smi took longer than {_SMI_TIMEOUT_S:g} s: the driver hangs"
+    if process.returncode != 0:
+        return "", (out.strip().splitlines() or [f"nvidia-smi: exit code {process.returncode}"])[-1]
+    return out, None
