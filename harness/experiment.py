@@ -20,6 +20,7 @@ from harness.catalog.planning import bundle_name
 from harness.diagnose.api import Result, diagnose
 from harness.diagnose.movement import movement
 from harness.diagnose.stacks.samples import read_sampling
+from harness.durations import Seconds, durations
 from harness.judge import Observed, judge, with_page
 from harness.launch.client import LauncherClient, LauncherDied, wait_for_end
 from harness.launch.request import LaunchRequest
@@ -55,17 +56,6 @@ Progress = Callable[[str, str], None]
 
 DIAGNOSING = threading.Lock()
 """Decoding dumps bounds the memory of this whole process: one at a time, and no launcher starts meanwhile."""
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """Durations of one run; None where a moment never came."""
-
-    launch: float | None = None
-    fault_to_notice: float | None = None
-    notice_to_diagnosis: float | None = None
-    fault_to_diagnosis: float | None = None
-    total: float | None = None
 
 
 @dataclass(frozen=True)
@@ -365,13 +355,7 @@ class Experiment:
         injections = reader.injections()
         fired = min((i.t for i in injections if i.event == "fired"), default=None)
         joined = self._watch.joined_at if self._watch else None
-        seconds = Seconds(
-            launch=_between(started, joined),
-            fault_to_notice=_between(fired, notice.at),
-            notice_to_diagnosis=_between(notice.at, diagnosed),
-            fault_to_diagnosis=_between(fired, diagnosed),
-            total=_between(started, diagnosed),
-        )
+        seconds = durations(started, joined, fired, notice.at, diagnosed)
         chain = chain_of(self.plan, self._writer)
         observed = Observed(
             notice.kind,
@@ -418,7 +402,3 @@ def _clear(folder: Path) -> None:
 
 def _number(value: ParameterValue) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
-
-
-def _between(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None else max(0.0, end - start)

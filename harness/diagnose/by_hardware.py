@@ -85,7 +85,7 @@ def _fault(faults: list[Sign], gathered: Gathered) -> Finding:
         suspects=ranks if doubtful and not whole else (),
         victims=tuple(r for r in range(gathered.world_size) if whole or r not in ranks),
         where=Where(site=first.site, hosts=_hosts(faults)),
-        evidence=tuple(s.citation for s in faults[:MAX_CITED]),
+        evidence=tuple(s.citation for s in (*faults[:MAX_CITED], *gathered.hardware.of(SLOW)[:2])),
         chain=(first.says, *((f"-> rank {format_ranks(ranks)} computes there",) if ranks else ())),
     )
 

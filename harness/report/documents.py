@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from harness.bundle.codec import Json, to_json
-from harness.experiment import RunResult, Seconds
+from harness.durations import Seconds
+from harness.experiment import RunResult
 from harness.many import RunOutcome
 from harness.model.plan import RunPlan
 

@@ -12,7 +12,8 @@ from harness.diagnose.api import Result
 from harness.diagnose.flight.arrivals import arrivals
 from harness.diagnose.flight.describe import short_call
 from harness.diagnose.flight.room import FlightResult
-from harness.experiment import RunResult, Seconds
+from harness.durations import Seconds
+from harness.experiment import RunResult
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import Citation, Diagnosis, RankState
 from harness.model.kinds import GOES_ON, Kind

@@ -105,12 +105,10 @@ def _memory(state: CardState) -> Iterator[Sign]:
     double, grown = state.value("ecc_dbe") or 0, state.grown.get("ecc_dbe")
     if double and grown != 0:
         since = f", {grown:.0f} of them in between" if grown else ""
-        says = f"{double:.0f} double-bit ECC errors{since}"
+        says = f"{_errors(double, 'double-bit ECC error')}{since}"
         yield _sign(state, FAULT, "memory", says, "ecc_dbe", fresh=bool(grown))
     elif double:
-        yield _sign(
-            state, NOTED, "memory", f"{double:.0f} double-bit ECC errors, none of them new", "ecc_dbe"
-        )
+        yield _sign(state, NOTED, "memory", f"{_errors(double, 'double-bit ECC error')}, none new", "ecc_dbe")
     if state.value("remap_failed"):
         yield _sign(state, FAULT, "memory", "a row of its memory could not be remapped", "remap_failed")
     if state.value("remap_pending"):
@@ -127,6 +125,10 @@ def _memory(state: CardState) -> Iterator[Sign]:
     single = state.grown.get("ecc_sbe", state.value("ecc_sbe") or 0)
     if single > MANY_SBE:
         yield _sign(state, NOTED, "memory", f"{single:.0f} single-bit ECC errors", "ecc_sbe")
+
+
+def _errors(count: float, what: str) -> str:
+    return f"{count:.0f} {what}{'' if count == 1 else 's'}"
 
 
 def _throttled(state: CardState) -> Iterator[Sign]:
