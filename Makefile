@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: drill test lint types check sweep bench clean
+.PHONY: drill test lint types check sweep bench wheels clean
 
 $(BIN)/drill: pyproject.toml ci/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -36,5 +36,12 @@ bench: $(BIN)/drill
 	$(BIN)/python benchmarks/traces.py
 	$(BIN)/python benchmarks/logs.py
 
+# For a machine without a network: make wheels PYTHON=3.12 [WITHOUT=numpy] [WHEELS=folder]
+WHEELS ?= wheels
+FOR = $(shell echo "$(PYTHON)" | grep -Eo '^3\.[0-9]+$$')
+wheels:
+	$(if $(FOR),$(MAKE) --no-print-directory $(BIN)/drill PYTHON=python3,$(MAKE) --no-print-directory $(BIN)/drill)
+	$(BIN)/python ci/wheels.py $(WHEELS) $(if $(FOR),--python $(FOR)) $(addprefix --without ,$(WITHOUT))
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist wheels .mypy_cache .ruff_cache .pytest_cache
