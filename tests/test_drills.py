@@ -25,7 +25,7 @@ from tests.conftest import Drill
 
 pytestmark = pytest.mark.ranks
 
-ELSEWHERE = {"fr_hang", "control"}
+ELSEWHERE = {"fr_hang", "control", "page"}
 """Drills with test files of their own."""
 
 

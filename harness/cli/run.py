@@ -56,6 +56,11 @@ if TYPE_CHECKING:
 @ENV_SCRIPTS
 @click.option("--timeout", metavar="S", help="Bound on each run, seconds.")
 @click.option("--out", metavar="DIR", help="Folder for bundles. [runs]")
+@click.option("--threshold", metavar="S", help="Drill page: seconds without a step that are a stall. [90]")
+@click.option(
+    "--alertmanager", metavar="URL", help="Drill page: page through your own, and ask whether it came."
+)
+@click.option("--bin-dir", metavar="DIR", help="Drill page: where Prometheus and Alertmanager are.")
 @click.option(
     "--junit", metavar="FILE", type=click.Path(path_type=Path), help="Write the results as JUnit XML."
 )
@@ -73,6 +78,9 @@ def command(
     drills_dirs: tuple[Path, ...],
     env_files: tuple[Path, ...],
     env_scripts: tuple[Path, ...],
+    threshold: str | None,
+    alertmanager: str | None,
+    bin_dir: str | None,
     junit: Path | None,
     dry_run: bool,
     as_json: bool,
@@ -87,6 +95,10 @@ def command(
     from harness.catalog.settings import Sources
 
     selection = Selection(names, every, tags, sweep, repeat)
+    ours = {"threshold": threshold, "alertmanager": alertmanager, "bin_dir": bin_dir}
+    sets = (*sets, *(f"{name}={value}" for name, value in ours.items() if value is not None))
+    if alertmanager is not None and flags["mode"] is None:
+        flags["mode"] = "own"
     job_env = _job_variables([*env_files, *env_scripts])
     planned = plan_selection(selection, Sources.read(flags, sets), drills_dirs, job_env)
     if dry_run:

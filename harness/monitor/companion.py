@@ -134,7 +134,7 @@ def _check(url: str) -> None:
     from harness.monitor.services import ask
 
     if not url:
-        raise UsageError("--mode own needs --alertmanager URL, your own Alertmanager's")
+        raise PrerequisiteError("mode own needs your own Alertmanager: --alertmanager URL")
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"--alertmanager {url}: give it as http://HOST:PORT")
     try:

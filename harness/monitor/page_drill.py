@@ -33,6 +33,7 @@ GRACE_STEPS = 10
 HELD_EVALUATIONS = 4
 """How often the rules are looked at while a restart is held up: a second page would come by then."""
 
+GO_ON_LIMIT_S = 10.0
 POLL_S = 0.05
 XID_LINE = (
     b"[%d.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=0, GPU has fallen off the bus. (a drill wrote this line)\n"
@@ -135,9 +136,8 @@ class PageDrill:
         except ServiceDied as error:
             self._died = str(error)
         finally:
+            self._let_go()
             self._done.set()
-            self._mend()
-            self._end_job()
 
     def _play_stall(self) -> None:
         self._freeze()
@@ -232,7 +232,9 @@ class PageDrill:
         self._until(lambda: self._chain.arrived is not None, 2 * self._within_s, "")
         if self._chain.arrived is None:
             return False
-        self._progress("page", self._stack.webhook.received[0].text)
+        # The code word is for who gets the page, not for who looks at this terminal.
+        text = "it is there" if self._code else self._chain.page.text if self._chain.page else ""
+        self._progress("page", text)
         return True
 
     def _thaw_and_resolve(self) -> None:
@@ -274,6 +276,15 @@ class PageDrill:
         """Let the frozen rank go on, whatever else happened."""
         if self._scene.breaks_ranks:
             self._signal(signal.SIGCONT)
+
+    def _let_go(self) -> None:
+        """Let the job go on and end; until it has moved, a stall is still our doing."""
+        before = self._steps
+        self._mend()
+        self._end_job()
+        deadline = time.monotonic() + GO_ON_LIMIT_S
+        while self._steps == before and time.monotonic() < deadline and not self._ending.wait(POLL_S):
+            pass
 
     def _end_job(self) -> None:
         """Tell the ranks after which step to end; those that are gone do not read it."""

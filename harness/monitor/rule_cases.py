@@ -130,9 +130,17 @@ def _stalls(limits: AlertThresholds) -> Iterator[tuple[str, tuple[Case, ...]]]:
     late, slow = limits.hang_s + 60, 2 * limits.hang_s
     moving, stuck = _steps(0, rank=0), _steps(late, rank=1)
     left = _steps(late, rank=1, restarts=always(0))
+    at = "train_last_step_completed_timestamp_seconds"
+    edge = int(_STEPS - 5)
+    moved_on = f"0+{INTERVAL_S}x{edge} {edge * INTERVAL_S}+0x3 {LONG_S}"
+    moving_again = {key: moved_on if key.startswith(at) else values for key, values in moving.items()}
     yield (
         "TrainingStepStalled",
         (
+            Case(
+                "it moves, but not as far as before the restart", {**moving_again, **_state("resuming")}, _JOB
+            ),
+            Case("it moves again", {**moving_again, **_state("running")}),
             Case("every rank stands still", stuck, _JOB),
             Case("one stuck rank among moving ones", {**moving, **stuck}, _JOB),
             Case("a median of each of two nodes", {**stuck, **_SECOND_NODE}, _JOB),

@@ -9,7 +9,7 @@ import yaml
 from harness.bundle.codec import write_atomically
 from harness.diagnose.signals.thresholds import ALERTS, AlertThresholds
 from harness.model.errors import PrerequisiteError
-from harness.monitor.rules import PAGE, RECORD, SITUATION, Rule, rules, series
+from harness.monitor.rules import PAGE, RECORD, SITUATION, Rule, duration, rules, series
 
 RUNBOOK = "docs/runbook.md"
 
@@ -59,11 +59,11 @@ def rules_document(severity: str, limits: AlertThresholds, runbook: str = RUNBOO
 def _alert(rule: Rule, runbook: str, mark: str) -> Mapping[str, Yaml]:
     said: dict[str, Yaml] = {"alert": rule.name, "expr": rule.expr}
     if rule.wait_s:
-        said["for"] = f"{rule.wait_s:g}s"
+        said["for"] = duration(rule.wait_s)
     said["labels"] = {"severity": rule.severity}
     said["annotations"] = {
         "summary": f"{mark}{rule.summary}",
-        "situation": SITUATION,
+        "situation": rule.situation or SITUATION,
         "runbook": f"{runbook}#{rule.section}",
     }
     return said
@@ -71,9 +71,7 @@ def _alert(rule: Rule, runbook: str, mark: str) -> Mapping[str, Yaml]:
 
 def prometheus_document(scraping: Scraping) -> Yaml:
     """prometheus.yml. `honor_labels`: the exporter's own label `job` is the training job."""
-    seconds = (
-        f"{scraping.interval_s:g}s" if scraping.interval_s >= 1 else f"{scraping.interval_s * 1000:.0f}ms"
-    )
+    seconds = duration(scraping.interval_s)
     targets: list[Yaml] = [
         {
             "job_name": "training",
@@ -122,9 +120,9 @@ def alertmanager_document(notifying: Notifying) -> Yaml:
     """alertmanager.yml: one notification a job; pages go to the pager, the rest to the notes or nowhere."""
     waits: dict[str, Yaml] = {
         "group_by": ["job"],
-        "group_wait": f"{notifying.group_wait_s:g}s",
-        "group_interval": f"{notifying.group_interval_s:g}s",
-        "repeat_interval": f"{notifying.repeat_s:g}s",
+        "group_wait": duration(notifying.group_wait_s),
+        "group_interval": duration(notifying.group_interval_s),
+        "repeat_interval": duration(notifying.repeat_s),
     }
     page = {"receiver": "pager", "matchers": [f'severity="{PAGE}"'], **waits}
     slow = {**waits, "receiver": "notes", "group_wait": "30s", "matchers": [f'severity="{RECORD}"']}

@@ -23,6 +23,8 @@ class Rule:
     summary: str
     section: str
     wait_s: float = 0.0
+    situation: str = ""
+    """What else to say, where it is not `SITUATION`."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +41,21 @@ _CARD = "{{ $labels.host }} gpu {{ $labels.gpu }}"
 _FOR = "{{ $value | humanizeDuration }}"
 _TIMES = '{{ $value | printf "%.0f" }}'
 
-SITUATION = (
+_AT_STEP = (
     '{{ with printf "job:train_step:slowest{job=%q}" $labels.job | query }}'
     'at step {{ . | first | value | printf "%.0f" }}{{ end }}'
+)
+_XIDS = (
     '{{ range printf "train:gpu_xid:recent{job=%q}" $labels.job | query }}'
     "; XID {{ .Labels.xid }} on {{ .Labels.host }} gpu {{ .Labels.gpu }}{{ end }}"
-    '{{ with printf "job:train_restart:number{job=%q}" $labels.job | query }}'
+)
+_RESTART = (
+    '{{ with printf "job:train_restart:number{job=%q} > 0" $labels.job | query }}'
     '; restart {{ . | first | value | printf "%.0f" }}{{ end }}'
     '{{ range printf "max by (state) (train_state{job=%q}) == 1" $labels.job | query }}'
     "; {{ .Labels.state }}{{ end }}"
 )
+SITUATION = _AT_STEP + _XIDS + _RESTART
 """What a tired person wants to know beside the alert itself: step, cards, restarts, state."""
 
 
@@ -56,7 +63,7 @@ def series(limits: AlertThresholds = ALERTS) -> tuple[Series, ...]:
     """The recording rules; they stand before the alerts and are evaluated in this order."""
     newest = "train_restart_total == on (job) group_left () max by (job) (train_restart_total)"
     gauge = "DCGM_FI_DEV_XID_ERRORS"
-    same = f"{gauge} == {gauge} offset {_duration(limits.xid_window_s)}"
+    same = f"{gauge} == {gauge} offset {duration(limits.xid_window_s)}"
     code = f"count_values by (Hostname, gpu) ('xid', ({gauge} > 0) unless ({same}))"
     return (
         Series("job:train_restart:number", "max by (job) (train_restart_total)"),
@@ -90,11 +97,18 @@ def rules(limits: AlertThresholds = ALERTS) -> tuple[Rule, ...]:
 def _pages(limits: AlertThresholds) -> Iterator[Rule]:
     age, p50 = "job:train_last_step_age:seconds", "job:train_step_time_seconds:p50"
     stopped = '(max by (job) (train_state{state="stopped"}) == 1)'
+    restarting = (
+        'max by (job) (max_over_time(train_state{state=~"restarting|resuming"}'
+        f"[{duration(limits.resolve_after_s)}])) == 1"
+    )
+    # A stall that led to a restart is over when the restart is. Resolved before that, it would be inhibited,
+    # and Alertmanager would never tell that it is over.
+    still = f'{age} and on (job) ALERTS{{alertname="TrainingStepStalled", alertstate="firing"}}'
     yield Rule(
         "TrainingStepStalled",
         PAGE,
-        f"{age} > {limits.hang_s:g} unless on (job) ({age} <= on (job) {limits.hang_steps:g} * {p50})"
-        f" unless on (job) {stopped}",
+        f"({age} > {limits.hang_s:g} unless on (job) ({age} <= on (job) {limits.hang_steps:g} * {p50})"
+        f" or {still} and on (job) ({restarting})) unless on (job) {stopped}",
         f"{_JOB}: no step for {_FOR}",
         "step-stalled",
     )
@@ -106,7 +120,7 @@ def _pages(limits: AlertThresholds) -> Iterator[Rule]:
         f"{_JOB}: the loss is NaN or infinite",
         "loss-not-finite",
     )
-    window = _duration(limits.restart_window_s)
+    window = duration(limits.restart_window_s)
     yield Rule(
         "TrainingRestartLoop",
         PAGE,
@@ -183,6 +197,7 @@ def _pages(limits: AlertThresholds) -> Iterator[Rule]:
         "train:gpu_xid:recent",
         f"{_JOB}: XID {{{{ $labels.xid }}}} on {_CARD}",
         "gpu-xid",
+        situation=_AT_STEP + _RESTART,
     )
     broken = "increase(DCGM_FI_DEV_ECC_DBE_VOL_TOTAL[10m]) > 0 or DCGM_FI_DEV_ROW_REMAP_PENDING > 0"
     yield Rule(
@@ -304,7 +319,7 @@ def _of_its_job(expr: str) -> str:
     )
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Seconds as Prometheus writes them, in the largest unit that is whole."""
     for unit, size in (("h", 3600), ("m", 60), ("s", 1)):
         if seconds >= size and seconds % size == 0:

@@ -27,13 +27,17 @@ class Pace:
     @classmethod
     def of(cls, threshold_s: float) -> "Pace":
         """The real one, or a quicker one for a rehearsal."""
-        return cls() if threshold_s >= REAL_S else cls(1.0, 1.0, 2.0, 0.2)
+        return cls() if threshold_s >= REAL_S else cls(0.5, 1.0, 1.5, 0.2)
 
 
 def limits_of(threshold_s: float) -> AlertThresholds:
     """The alert thresholds with another floor of the stall rule; the exporter may be silent no longer."""
-    silent_s = min(ALERTS.silent_s, threshold_s)
-    return dataclasses.replace(ALERTS, hang_s=threshold_s, silent_s=silent_s)
+    return dataclasses.replace(
+        ALERTS,
+        hang_s=threshold_s,
+        silent_s=min(ALERTS.silent_s, threshold_s),
+        resolve_after_s=3 * Pace.of(threshold_s).interval_s,
+    )
 
 
 class Stack:

@@ -93,6 +93,8 @@ class AlertThresholds:
     restart_window_s: float = 1800.0
     restart_limit_s: float = 1200.0
     """A restart that takes longer is no restart in progress any more: the stall pages again."""
+    resolve_after_s: float = 15.0
+    """A stall stays open until its restart has been over for so long: what is inhibited is never resolved."""
     gone_s: float = 60.0
     """So long after its ranks ended a job may come back by itself before it is gone."""
     xid_window_s: float = 600.0
