@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: drill test lint types check sweep bench wheels clean
+.PHONY: drill monitoring test lint types check sweep bench wheels clean
 
 $(BIN)/drill: pyproject.toml ci/constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -13,7 +13,12 @@ $(BIN)/drill: pyproject.toml ci/constraints.txt
 drill: $(BIN)/drill
 	$(BIN)/drill run fr_hang --culprit 5
 
+# Prometheus and Alertmanager for the page drill and its tests; without apt they must be on PATH.
+monitoring: $(BIN)/drill
+	ci/install_monitoring.sh $(VENV)/monitoring
+
 test: $(BIN)/drill
+	@ci/install_monitoring.sh $(VENV)/monitoring || echo "tests that need Prometheus are skipped, or fail in CI"
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m 'not sweep' -n 2 --dist worksteal
 
 sweep: $(BIN)/drill

@@ -53,10 +53,11 @@ class Stack:
         others: tuple[str, ...] = (),
         mark: str = "",
         webhook: Webhook | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.folder = folder.resolve()
         self.kernel_log = self.folder / "kernel.log"
-        self.pace = Pace.of(threshold_s)
+        self.pace = pace or Pace.of(threshold_s)
         self.limits = limits_of(threshold_s)
         self.webhook = webhook or Webhook()
         self.exporter = ExporterProcess(
