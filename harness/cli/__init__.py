@@ -18,6 +18,8 @@ _COMMANDS = {
     "gate": "harness.cli.gate",
     "doctor": "harness.cli.doctor",
     "monitor": "harness.cli.monitor",
+    "postmortem": "harness.cli.postmortem",
+    "cost": "harness.cli.cost",
 }
 
 
@@ -52,6 +54,8 @@ _SUMMARIES = {
     "gate": "let a launch through, or say what is in the way",
     "doctor": "can this machine be drilled?",
     "monitor": "metrics, alert rules and panels of a training job",
+    "postmortem": "what an incident cost and where the time went, filled in from a run",
+    "cost": "what an MFU point, a hang and a checkpoint interval cost",
 }
 
 

@@ -19,6 +19,7 @@ from harness.diagnose.job import (
 )
 from harness.diagnose.launcher.exits import exit_text
 from harness.diagnose.remedies import hardware_steps, next_steps, recommendations
+from harness.diagnose.runbook import section_of
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 from harness.diagnose.stalls import frames_text
 from harness.diagnose.texts.globs import is_glob
@@ -129,6 +130,7 @@ def _diagnosis(finding: Finding, gathered: Gathered, revised: tuple[Revision, ..
         chain=finding.chain,
         timeline=_timeline(gathered),
         next_steps=_next_steps(finding, gathered),
+        runbook=section_of(finding.kind),
         recommendations=_recommendations(finding, gathered),
         key_files=_key_files(finding, gathered),
         revised=revised,

@@ -180,7 +180,7 @@ class Diagnosis:
     """One answer from all the evidence. Culprits are convicted; suspects cannot be told apart.
 
     `tiers`: how often each class of log lines was said; `clocks`: how files' clocks differ, and how that was
-    found.
+    found. `runbook`: file and section that say what to do.
     """
 
     kind: Kind
@@ -205,4 +205,5 @@ class Diagnosis:
     missing_evidence: tuple[str, ...] = ()
     tiers: tuple[TierCount, ...] = ()
     clocks: tuple[str, ...] = ()
+    runbook: str | None = None
     schema: str = SCHEMA

@@ -112,6 +112,7 @@ def show_diagnosis(console: Console, result: Result) -> None:
         ("missing", list(diagnosis.missing_evidence[:4])),
         ("do", [f"{r.side}: {r.do}" for r in diagnosis.recommendations[:3]]),
         ("next", list(diagnosis.next_steps[:3])),
+        ("runbook", [diagnosis.runbook] if diagnosis.runbook else []),
     ):
         _show_list(console, label, lines)
 
