@@ -160,3 +160,43 @@ def _wait_for_signal() -> None:
         signal.signal(signum, lambda *_: stop.set())
     while not stop.wait(1.0):
         pass
+
+
+@command.command("panels")
+@click.option("--out", type=_FILE, metavar="FILE", help="Write a Grafana dashboard, to be imported.")
+@click.option("--html", "page", type=_FILE, metavar="FILE", help="Write one page of heat maps, rank by step.")
+@click.option(
+    "--dir",
+    "folders",
+    multiple=True,
+    type=_FOLDER,
+    metavar="DIR",
+    help="Step records for --html. Repeatable.",
+)
+def panels(out: Path | None, page: Path | None, folders: tuple[Path, ...]) -> None:
+    """Write a Grafana dashboard of the exporter's metrics, or a page from step records alone.
+
+    Exit code 4: no step records under DIR.
+    """
+    from harness.bundle.codec import write_atomically
+    from harness.model.errors import PrerequisiteError, UsageError
+
+    if out is None and page is None:
+        raise UsageError("say what to write: --out FILE (Grafana), or --html FILE --dir DIR")
+    if page is not None and not folders:
+        raise UsageError("--html needs --dir DIR, for instance RUN/signals")
+    documents: list[tuple[Path, str]] = []
+    if out is not None:
+        from harness.monitor.panels import dashboard
+
+        documents.append((out, dashboard()))
+    if page is not None:
+        from harness.monitor import heatmap
+
+        documents.append((page, heatmap.page(str(folders[0]), heatmap.read_maps(folders))))
+    for path, text in documents:
+        try:
+            write_atomically(path, text.encode())
+        except OSError as error:
+            raise PrerequisiteError(f"{path}: {error.strerror}: give another file") from None
+        click.echo(str(path))

@@ -29,7 +29,9 @@ MAY_FAIL = ("dmesg",)
 def commands() -> list[str]:
     """Every command of the page, in order."""
     blocks = re.findall(r"^ *```console\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)
-    return [line.strip()[2:] for block in blocks for line in block.splitlines() if line.strip().startswith("$ ")]
+    return [
+        line.strip()[2:] for block in blocks for line in block.splitlines() if line.strip().startswith("$ ")
+    ]
 
 
 @pytest.fixture
@@ -46,7 +48,9 @@ def incident(tmp_path: Path, binaries: Binaries, tag: str) -> Iterator[tuple[Pat
         stack.stop()
 
 
-def test_every_command_can_be_pasted(incident: tuple[Path, Stack], binaries: Binaries, tmp_path: Path) -> None:
+def test_every_command_can_be_pasted(
+    incident: tuple[Path, Stack], binaries: Binaries, tmp_path: Path
+) -> None:
     """In one shell, from top to bottom, against a recorded run and local services."""
     run, stack = incident
     rank = subprocess.Popen(
@@ -55,7 +59,12 @@ def test_every_command_can_be_pasted(incident: tuple[Path, Stack], binaries: Bin
     )
     script = "\n".join(f"{command} || echo FAILED '{i}'" for i, command in enumerate(commands()))
     here = f"{Path(sys.executable).parent}:{binaries.promtool.parent}:/usr/bin:/bin"
-    known = {"RUN": "bundle", "PROM": stack.prometheus.url, "AM": stack.alertmanager.url, "MATCH": "runbook_rank"}
+    known = {
+        "RUN": "bundle",
+        "PROM": stack.prometheus.url,
+        "AM": stack.alertmanager.url,
+        "MATCH": "runbook_rank",
+    }
     try:
         done = subprocess.run(
             ("bash", "-c", script),
