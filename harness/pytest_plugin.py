@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the plugin."""
     group = parser.getgroup("drill", "drills of distributed training")
     group.addoption(
-        "--drill", action="append", default=[], metavar="NAME", help="run this drill. Repeatable."
+        "--drill", action="append", default=[], metavar="NAME|all", help="run this drill. Repeatable."
     )
     group.addoption("--drill-mode", action="append", default=[], metavar="MODE", help="in this mode, or: all")
     group.addoption(
@@ -195,12 +195,13 @@ class Drills(pytest.Collector):
 
     def collect(self) -> Iterable[pytest.Item]:
         """A test for each drill, mode and culprit that the options ask for."""
-        from harness.catalog.find import find_drill
+        from harness.catalog.find import all_drills, find_drill
         from harness.model.errors import DrillError
 
         config = self.config
         try:
-            for name in config.getoption("--drill"):
+            names = config.getoption("--drill")
+            for name in [spec.name for spec in all_drills()] if names == ["all"] else names:
                 spec = find_drill(name)
                 modes = config.getoption("--drill-mode") or [spec.default_mode]
                 for mode in spec.modes if modes == ["all"] else modes:
