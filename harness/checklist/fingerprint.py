@@ -30,7 +30,12 @@ _DRIVER = Path("/proc/driver/nvidia")
 
 def digest(value: object) -> str:
     """SHA-256 over a value's JSON with sorted keys."""
-    text = json.dumps(to_json(value), sort_keys=True, separators=(",", ":"))
+    return digest_of_json(to_json(value))
+
+
+def digest_of_json(document: object) -> str:
+    """The same of what was read from JSON."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from harness.bundle.codec import to_json, write_atomically
-from harness.checklist.fingerprint import digest
+from harness.checklist.fingerprint import digest, digest_of_json
 from harness.model.checklist import ChecklistRun, SignOff
 from harness.model.errors import PrerequisiteError
 
@@ -191,7 +191,7 @@ def _load(number: int, path: Path) -> tuple[Entry, str] | str:
         data = path.read_bytes()
         document = json.loads(data)
         previous, stated = document["previous"], document["digest"]
-        if digest(document["body"]) != stated:
+        if digest_of_json(document["body"]) != stated:
             return "was edited: its content does not fit its own hash"
         body = _body(document["body"])
         signature = document.get("key_signature", {})

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
-from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -45,18 +47,20 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(function)
 
 
-def out_console() -> Console:
+def out_console() -> "Console":
     """Standard output for people: colours on a terminal unless NO_COLOR is set."""
     return _console(stderr=False)
 
 
-def err_console() -> Console:
+def err_console() -> "Console":
     """Standard error for people."""
     return _console(stderr=True)
 
 
-def _console(stderr: bool) -> Console:
+def _console(stderr: bool) -> "Console":
     """A terminal's own width; 100 columns where a file or pipe reads us."""
+    from rich.console import Console
+
     console = Console(stderr=stderr, highlight=False)
     if not console.is_terminal:
         console.width = 100
