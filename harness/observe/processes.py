@@ -10,19 +10,25 @@ import psutil
 
 @dataclass
 class ExitWatch:
-    """Notices the end of processes that are not our children, at once, by pidfd."""
+    """Notices the end of processes that are not our children, at once, by pidfd.
+
+    Where a sandbox or an old kernel has none, each look asks for every process.
+    """
 
     _fds: dict[int, int] = field(default_factory=dict)
+    _asked: set[int] = field(default_factory=set)
     _gone: dict[int, float] = field(default_factory=dict)
 
     def add(self, pid: int) -> None:
         """Watch `pid`; one that is gone already is reported with the next poll."""
-        if pid in self._fds or pid in self._gone:
+        if pid in self._fds or pid in self._asked or pid in self._gone:
             return
         try:
             self._fds[pid] = os.pidfd_open(pid)
         except ProcessLookupError:
             self._gone[pid] = time.time()
+        except OSError:
+            self._asked.add(pid)
 
     def ended(self) -> dict[int, float]:
         """Every watched pid that has ended, with the time (unix seconds) when we noticed."""
@@ -34,6 +40,9 @@ class ExitWatch:
             for fd, _ in poller.poll(0):
                 self._gone[pids[fd]] = time.time()
                 os.close(self._fds.pop(pids[fd]))
+        for pid in [pid for pid in self._asked if not is_alive(pid)]:
+            self._gone[pid] = time.time()
+            self._asked.remove(pid)
         return self._gone
 
     def close(self) -> None:

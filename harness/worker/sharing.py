@@ -26,6 +26,8 @@ SOCKETS: Mapping[str, str] = {
     "NCCL_MAX_NCHANNELS": "1",
     # Where an image exports 1, NCCL refuses several ranks on one device.
     "NCCL_NVLS_ENABLE": "0",
+    # Nodes that share NVLink across hosts are one to it, whatever they are called.
+    "NCCL_MNNVL_ENABLE": "0",
 }
 
 

@@ -37,6 +37,7 @@ def test_without_a_device_it_says_so_and_does_not_fire(tmp_path: Path, act: Act)
     act.at_step(armed, 2)
     with pytest.raises(RuntimeError, match="--backend nccl"):
         act.at_step(armed, 3)
+        act.micro_batches(armed, 3, 1)
 
     assert "fired" not in (tmp_path / "injection.jsonl").read_text()
 

@@ -67,16 +67,17 @@ class StallInItem(Act):
 class BlockStream(Act):
     """A kernel that never ends, before the step's collectives: the host goes on and issues them all.
 
-    Its peers' kernels start and wait inside; its own are enqueued and never start.
+    Its peers' kernels start and wait inside; its own are enqueued and never start. By then the batch is on the
+    device: to copy it there, the host would wait behind that kernel.
     """
 
-    def at_step(self, fault: Fault, step: int) -> None:
-        if not fault.due(step):
-            return
-        if not on_device():
-            raise RuntimeError("a blocked stream needs a GPU: run it with --backend nccl")
-        fault.fire()
-        block_stream()
+    def micro_batches(self, fault: Fault, step: int, count: int) -> int:
+        if fault.due(step):
+            if not on_device():
+                raise RuntimeError("a blocked stream needs a GPU: run it with --backend nccl")
+            fault.fire()
+            block_stream()
+        return count
 
 
 def log_loss(loss: torch.Tensor) -> float:
