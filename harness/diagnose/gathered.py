@@ -247,12 +247,18 @@ def _read_bundle(root: Path, name: str) -> Node:
         records=records,
         key_files=(*(s.file for s in stacks.values()), *(["launcher.json"] if exits else [])),
         complaints=(*reader.complaints, *complaints, *records.complaints),
-        kernel=read_kernel_log(reader.layout.kernel_log, root, host),
+        kernel=tuple(e for path in _kernel_logs(reader) for e in read_kernel_log(path, root, host)),
         readings=find_readings([root], bundle=root, host=host),
         resumed=records.of_attempt(exits.resumed.attempt) if exits and exits.resumed else {},
         cancelled=read_cancellations(reader.layout.launcher_log, root),
     )
     return Node(name, attempt, gathered, tuple(sources), tuple(unreadable))
+
+
+def _kernel_logs(reader: BundleReader) -> list[Path]:
+    """A bundle's own kernel log, and what people put beside it."""
+    root = reader.layout.root
+    return [reader.layout.kernel_log, *sorted((*root.glob("dmesg*"), *root.glob("kern.log*")))]
 
 
 def _with_flight(

@@ -67,8 +67,8 @@ class StallInItem(Act):
 class BlockStream(Act):
     """A kernel that never ends, before the step's collectives: the host goes on and issues them all.
 
-    Its peers' kernels start and wait inside; its own are enqueued and never start. By then the batch is on the
-    device: to copy it there, the host would wait behind that kernel.
+    Its peers' kernels start and wait inside; its own are enqueued and never start. By then the batch is on
+    the device: to copy it there, the host would wait behind that kernel.
     """
 
     def micro_batches(self, fault: Fault, step: int, count: int) -> int:

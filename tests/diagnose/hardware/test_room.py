@@ -128,6 +128,21 @@ def test_the_kernels_word_on_a_card_outranks_the_launchers(tmp_path: Path) -> No
     assert "XID 79" in found.summary
 
 
+def test_dmesg_that_somebody_put_beside_the_bundle(tmp_path: Path) -> None:
+    """By its usual name, read like the bundle's own."""
+    found = of(job(tmp_path / "a"), dmesg__txt=kernel_xid(48, Gpu(3)))
+
+    assert (found.kind, found.culprits, found.evidence[0].file) == (Kind.HARDWARE_FAULT, (3,), "dmesg.txt")
+
+
+@pytest.mark.parametrize("code", [48, 79])
+def test_dmesg_alone_names_the_card(tmp_path: Path, code: int) -> None:
+    """No job, no ranks: a fault of the hardware, nobody convicted."""
+    found = of(tmp_path / "e", dmesg__txt=kernel_xid(code, Gpu(3)) * 2)
+
+    assert (found.kind, found.culprits) == (Kind.HARDWARE_FAULT, ())
+
+
 @pytest.mark.parametrize("code", [31, 43, 63, 94])
 def test_an_xid_that_need_not_break_anything(tmp_path: Path, code: int) -> None:
     """Software's, or recovered: nobody is convicted of why ranks ended; a recovered one leaves a suspect."""
