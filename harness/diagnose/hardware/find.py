@@ -21,6 +21,9 @@ from harness.diagnose.texts.unpack import UNREADABLE, decoded, filled, open_regu
 
 HEAD_BYTES = 8 << 10
 MAX_BYTES = 64 << 20
+MAX_ARCHIVE_BYTES = 64 << 20
+"""Archives that are larger hold logs and dumps; reports of cards take a few megabytes at most."""
+
 _ELSEWHERE = frozenset(("logs", "stacks", "signals", "flight_recorder", "live", "memory"))
 """Folders of a bundle that hold other evidence."""
 
@@ -87,7 +90,9 @@ def _files(path: Path, scratch: Path, bundle: Path | None, several: bool) -> Ite
         for file in _walk(one):
             name = prefix + str(file.relative_to(root))
             if is_archive(file, file.name):
-                members = Unpacking(scratch).members(file, name, [])
+                if file.stat().st_size > MAX_ARCHIVE_BYTES:
+                    continue
+                members = Unpacking(scratch, is_hardware).members(file, name, [])
                 yield from ((member.name, member.path) for member in members)
             else:
                 yield name, file
@@ -107,6 +112,12 @@ def _walk(path: Path) -> Iterator[Path]:
                     yield from _walk(entry)
             elif entry.suffix.lower() not in _OTHERS:
                 yield entry
+
+
+def is_hardware(head: bytes) -> bool:
+    """Whether a file's first bytes are those of a report on cards or ports."""
+    text = head[:HEAD_BYTES].decode(errors="replace")
+    return any(is_it(text) for is_it, _ in _CARDS) or is_fabric(text) or '"drill/gpus/1"' in text
 
 
 def _look(name: str, file: Path, found: Readings) -> None:

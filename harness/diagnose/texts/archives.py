@@ -3,7 +3,7 @@
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -62,10 +62,11 @@ def is_archive(file: Path, name: str) -> bool:
 
 
 class Unpacking:
-    """Takes the texts out of archives into one folder."""
+    """Takes the texts out of archives into one folder, or whatever else is `wanted` by its first bytes."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, wanted: Callable[[bytes], bool] | None = None) -> None:
         self._scratch = scratch
+        self._wanted = wanted or _is_text
         self._members = self._files = 0
         self._left: int | None = None
 
@@ -128,7 +129,7 @@ class Unpacking:
     def _kept(self, inner: str, read: Reader, complaints: list[str]) -> Iterator[tuple[str, Path]]:
         """Write a member down if it may be a text or an archive; nothing else is read beyond its head."""
         head, error = filled(read, HEAD_BYTES)
-        if not _may_be_text(head, inner):
+        if not _may_be(self._wanted, head, inner):
             return
         self._files += 1
         path = self._scratch / str(self._files)
@@ -163,13 +164,18 @@ def _joined(archive: str, member: str) -> str:
     return "/".join((archive, *parts))
 
 
-def _may_be_text(head: bytes, name: str) -> bool:
+def _is_text(head: bytes) -> bool:
+    return sniff(head) in (TEXT, SPANS)
+
+
+def _may_be(wanted: Callable[[bytes], bool], head: bytes, name: str) -> bool:
+    """Whether a member may be what is wanted, or hold it."""
     return (
         head.startswith((_ZIP_MAGIC, b"\0"))
         or is_packed(head)
         or _begins_tar(head)
         or name.lower().endswith((*_TARS, ".zip"))
-        or sniff(head) in (TEXT, SPANS)
+        or wanted(head)
     )
 
 

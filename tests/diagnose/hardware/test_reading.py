@@ -1,6 +1,8 @@
 """Every format that speaks of cards and ports says the same of the same state."""
 
+import gzip
 import os
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -203,3 +205,19 @@ def test_readers_alone_raise_in_one_line() -> None:
     for reader in (read_smi_text, read_smi_xml, read_fabric):
         with pytest.raises(NotReadable):
             reader("", "f")
+
+
+@pytest.mark.parametrize("packed", ["gz", "tar.gz"])
+def test_packed_reports_are_read(tmp_path: Path, packed: str) -> None:
+    """One report packed by itself, or several in an archive, named with it."""
+    if packed == "gz":
+        (tmp_path / "q.txt.gz").write_bytes(gzip.compress(smi_text([Gpu(0)]).encode()))
+    else:
+        (tmp_path / "q.xml").write_text(smi_xml([Gpu(0)]))
+        with tarfile.open(tmp_path / "node.tar.gz", "w:gz") as tar:
+            tar.add(tmp_path / "q.xml", "node-3/q.xml")
+        (tmp_path / "q.xml").unlink()
+    (card,) = find_readings([tmp_path]).cards
+
+    assert card.card.uuid == Gpu(0).uuid
+    assert card.file in ("q.txt.gz", "node.tar.gz/node-3/q.xml")
