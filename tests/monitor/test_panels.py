@@ -79,7 +79,7 @@ def test_long_runs_are_put_together_and_the_worst_shows(tmp_path: Path) -> None:
     """Of two thousand steps one slow one is still there; the last of two times counts."""
     took = {1500: 9.0}
     lines = b"".join(record(step, step_time_s=took.get(step, 1.0)) for step in range(2000))
-    append(rank_file(tmp_path, 0), lines + b"garbage\n")
+    append(rank_file(tmp_path, 0), b"garbage\n" + lines)
     append(rank_file(tmp_path, 0, attempt=1), record(0, step_time_s=3.0))
     maps = read_maps([tmp_path])
     (step_time,) = (m for m in maps.maps if m.title.startswith("step time"))
