@@ -3,7 +3,7 @@
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +45,8 @@ class Node:
     xids: Xids = field(default_factory=Xids)
     bad_lines: int = 0
     read_at: float = 0.0
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Files that cannot be read now, and why."""
     seen: bool = False
     """Whether any rank has finished a step."""
     places_version: int = 0
@@ -65,11 +67,6 @@ class Node:
         self._files: dict[str, tuple[int, int] | None] = {}
 
     @property
-    def problems(self) -> dict[str, str]:
-        """Files that cannot be read now, and why."""
-        return {**self._follower.problems, **self._said.problems}
-
-    @property
     def refused(self) -> dict[str, int]:
         """What was refused because there was too much of it, and how often."""
         cards = {"cards": self.xids.refused} if self.xids.refused else {}
@@ -82,15 +79,18 @@ class Node:
     def poll(self, now: float | None = None) -> None:
         """Read what is new and look at the job. `now`: unix seconds."""
         now = time.time() if now is None else now
-        with self.lock:
-            self._read_places()
-            for lines in self._follower.poll():
+        self._read_places()
+        # Each file's lines under the lock by themselves: a scrape does not wait for a thousand files.
+        for lines in self._follower.poll():
+            with self.lock:
                 self._take(lines, now)
+        with self.lock:
             for path in self._follower.paths:
                 self._note_start(path)
             for lines in self._said.poll():
                 self._listen(lines, now)
             self._note_readable()
+            self.problems = {**self._follower.problems, **self._said.problems}
             progress = self.board.progress(self.xids.last)
             self.seen = self.seen or progress is not None
             self.state.look(now, progress)
