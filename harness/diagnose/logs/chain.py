@@ -2,7 +2,8 @@
 
 The chain: a rank's watchdog sees a collective time out; it signals its own monitor thread and, through the
 store, everybody's; each rank's monitor thread writes the recorder into that rank's file. Source of the
-wording: ProcessGroupNCCL.cpp; each of it is in libtorch_cuda.so of torch 2.10 to 2.13. Half of it is said at level INFO only
+wording: ProcessGroupNCCL.cpp; each of it is in libtorch_cuda.so of torch 2.10 to 2.13. Half of it is said
+at level INFO only
 (``TORCH_CPP_LOG_LEVEL=INFO``), so no link rests on such a line alone.
 """
 
