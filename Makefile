@@ -40,6 +40,8 @@ bench: $(BIN)/drill
 	$(BIN)/python benchmarks/signals.py
 	$(BIN)/python benchmarks/traces.py
 	$(BIN)/python benchmarks/logs.py
+	$(BIN)/python benchmarks/checklist.py --rehearse
+	$(BIN)/python benchmarks/monitor.py
 
 # For a machine without a network: make wheels PYTHON=3.12 [WITHOUT=numpy] [WHEELS=folder]
 WHEELS ?= wheels

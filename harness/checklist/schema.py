@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from harness.catalog.find import builtin
 from harness.checklist.catalogue import PROBES
 from harness.checklist.expressions import ExpressionError, names_in
 from harness.model.checklist import Checklist, FileDemand, Item, Step
@@ -142,6 +143,14 @@ def is_checklist(path: Path) -> bool:
             return any(FORMAT in line for line in file.readlines(1 << 16)[:40])
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def find_checklist(path: Path) -> Path:
+    """The file itself, or the one that ships under a bare name."""
+    if path.exists() or path.name != str(path) or path.suffix:
+        return path
+    shipped = builtin("checklists") / f"{path}.yaml"
+    return shipped if shipped.is_file() else path
 
 
 def read_checklist(path: Path) -> Checklist:

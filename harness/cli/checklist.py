@@ -32,7 +32,10 @@ OUT = click.option(
 
 @click.group("checklist")
 def command() -> None:
-    """The pre-training checklist: run it, look at it, sign it; `drill gate` opens or not."""
+    """The pre-training checklist: run it, look at it, sign it; `drill gate` opens or not.
+
+    FILE is a checklist, or the name of one that ships: pretrain, smoke.
+    """
 
 
 @command.command("run")
@@ -63,7 +66,7 @@ def run(
     Exit code 0: all passed or rehearsed; 1: one failed; 3: one is inconclusive; 4: one could not run.
     What only a person can pass waits for `drill checklist sign`.
     """
-    from harness.checklist.schema import read_checklist
+    from harness.checklist.schema import find_checklist, read_checklist
     from harness.checklist.store import Store
     from harness.jobenv import read_job_environment
 
@@ -71,7 +74,7 @@ def run(
         from harness.model.errors import UsageError
 
         raise UsageError(f"--backend {backend}: allowed are auto, gloo, nccl")
-    checklist = read_checklist(file)
+    checklist = read_checklist(find_checklist(file))
     job = read_job_environment([*env_files, *env_scripts])
     store = Store.of(checklist.name, out)
     if dry_run:
@@ -256,12 +259,12 @@ def opened(
 ) -> "tuple[Checklist, Store, Now]":
     """A checklist, its results, and what they are held against here and now."""
     from harness.checklist.fingerprint import take_fingerprint
-    from harness.checklist.schema import read_checklist
+    from harness.checklist.schema import find_checklist, read_checklist
     from harness.checklist.standing import Now
     from harness.checklist.store import Store
     from harness.jobenv import read_job_environment
 
-    checklist = read_checklist(file)
+    checklist = read_checklist(find_checklist(file))
     job = read_job_environment([*env_files, *env_scripts])
     store = Store.of(checklist.name, out)
     options = (

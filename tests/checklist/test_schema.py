@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.catalog.find import all_drills
-from harness.checklist.schema import is_checklist, read_checklist, seconds
+from harness.checklist.schema import find_checklist, is_checklist, read_checklist, seconds
 from harness.model.errors import PrerequisiteError, UsageError
 
 ROOT = Path(__file__).parent.parent.parent / "checklists"
@@ -118,6 +118,15 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, line: i
     assert said in message
     assert "\n" not in message
     assert message.startswith(f"{path}:{line}:" if line else f"{path}:"), message
+
+
+def test_a_bare_name_is_one_that_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless there is such a file here."""
+    monkeypatch.chdir(tmp_path)
+    assert find_checklist(Path("smoke")) == ROOT / "smoke.yaml"
+    assert find_checklist(Path("none")) == Path("none")
+    Path("smoke").touch()
+    assert find_checklist(Path("smoke")) == Path("smoke")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
