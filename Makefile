@@ -23,6 +23,7 @@ test: $(BIN)/drill
 
 sweep: $(BIN)/drill
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m sweep --timeout 600
+	DRILL_ALL_SEEDS=1 $(BIN)/python -m pytest -n 2 tests/diagnose/flight/test_simulated.py
 
 lint: $(BIN)/drill
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """Thousands of simulated incidents: the culprit where the evidence decides, and never an innocent."""
 
+import os
 import random
 from collections import Counter
 from dataclasses import replace
@@ -30,6 +31,12 @@ SMALL = {
     "tp2pp2": Shape(tp=2, pp=2),
 }
 SEEDS = 40
+
+
+def seeds(count: int) -> range:
+    """So many seeds in a sweep (DRILL_ALL_SEEDS), a quarter of them in every run."""
+    return range(count if os.environ.get("DRILL_ALL_SEEDS") else max(2, count // 4))
+
 
 KINDS = {
     "skip": Kind.COLLECTIVE_SKIPPED,
@@ -92,7 +99,7 @@ def test_the_culprit_is_exact_and_the_kind_right(fault: str, shape: Shape) -> No
     """Roles of three and more: the broken rank is convicted in at least 98 %, the rest are suspects."""
     outcomes: Counter[str] = Counter()
     kinds: Counter[Kind] = Counter()
-    for seed in range(SEEDS):
+    for seed in seeds(SEEDS):
         scenario = Scenario(fault, shape, seed)
         result = answer(scenario)
         assert_nobody_innocent(scenario, result)
@@ -121,7 +128,7 @@ def test_healthy_runs_and_snapshots_accuse_nobody(name: str) -> None:
     """A finished run has nothing to explain; a job that just runs is told from a hang."""
     shape = (SHAPES | SMALL)[name]
     for fault in ("healthy", "snapshot"):
-        for seed in range(SEEDS):
+        for seed in seeds(SEEDS):
             result = answer(Scenario(fault, shape, seed))
             for finding in result.findings:
                 assert finding.kind is Kind.HEALTHY, (fault, seed, finding)
@@ -131,7 +138,7 @@ def test_healthy_runs_and_snapshots_accuse_nobody(name: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_stuck_fabric_accuses_nobody(name: str) -> None:
     """All joined with equal arguments and nothing completes."""
-    for seed in range(SEEDS):
+    for seed in seeds(SEEDS):
         finding = first(answer(Scenario("fabric", SHAPES[name], seed)))
         assert finding is not None
         assert (finding.kind, finding.culprits, finding.suspects) == (Kind.FABRIC_STALLED, (), ())
@@ -140,7 +147,7 @@ def test_a_stuck_fabric_accuses_nobody(name: str) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_lost_rank_is_a_suspect(name: str) -> None:
     """A rank that stopped and left no dump: the dumps alone do not decide."""
-    for seed in range(SEEDS):
+    for seed in seeds(SEEDS):
         scenario = Scenario("lost", SHAPES[name], seed)
         finding = first(answer(scenario))
         assert finding is not None
@@ -154,7 +161,7 @@ def test_roles_of_one_and_two_never_convict_an_innocent(fault: str, name: str) -
     """Where nobody can tell, both sides are suspects."""
     if not possible(fault, SMALL[name]):
         pytest.skip("cannot happen in this shape")
-    for seed in range(SEEDS):
+    for seed in seeds(SEEDS):
         try:
             scenario = Scenario(fault, SMALL[name], seed)
         except IndexError:
@@ -179,7 +186,7 @@ VARIANTS = {
 def test_poor_evidence_never_convicts_an_innocent(fault: str, variant: str) -> None:
     """Rings that wrapped, records without stacks, skewed record ids."""
     for shape in (SHAPES | SMALL).values():
-        for seed in range(6):
+        for seed in seeds(6):
             if possible(fault, shape):
                 try:
                     scenario = Scenario(fault, shape, seed)
@@ -192,7 +199,7 @@ def test_poor_evidence_never_convicts_an_innocent(fault: str, variant: str) -> N
 def test_a_missing_dump_never_convicts_an_innocent(fault: str) -> None:
     """An innocent's dump may be the one that is lost; so may two."""
     for shape in (SHAPES | SMALL).values():
-        for seed in range(8):
+        for seed in seeds(8):
             if possible(fault, shape):
                 try:
                     scenario = Scenario(fault, shape, seed)
@@ -209,7 +216,7 @@ def test_nameless_groups_and_shared_sites(fault: str, change: str) -> None:
     """Groups without a description, and loops of equal calls at one site, do not change who it was."""
     for shape in (SHAPES["tp4dp4"], SHAPES["tp2dp2pp2"], SHAPES["dp4pp3"]):
         altered = replace(shape, described=False) if change == "undescribed" else replace(shape, even=True)
-        for seed in range(10):
+        for seed in seeds(10):
             if possible(fault, altered):
                 scenario = Scenario(fault, altered, seed)
                 finding = first(answer(scenario))
@@ -221,7 +228,7 @@ def test_nameless_groups_and_shared_sites(fault: str, change: str) -> None:
 def test_more_healthy_history_changes_nothing(fault: str) -> None:
     """The last calls decide: a ring that kept less of the past gives the same culprit and kind."""
     shape = replace(SHAPES["tp4dp4"], steps=5)
-    for seed in range(10):
+    for seed in seeds(10):
         scenario = Scenario(fault, shape, seed)
         longest = max(len(e) for e in scenario.job.entries)
         whole, cut = first(answer(scenario)), first(answer(scenario, ring=max(30, longest - 12)))
@@ -234,7 +241,7 @@ def test_more_healthy_history_changes_nothing(fault: str) -> None:
 def test_file_order_and_rank_numbers_change_nothing(fault: str) -> None:
     """Renumbered ranks give the renumbered answer; shuffled files the same one."""
     for shape in (SHAPES["tp4dp4"], SHAPES["tp2dp2pp2"]):
-        for seed in range(6):
+        for seed in seeds(6):
             if not possible(fault, shape):
                 continue
             scenario = Scenario(fault, shape, seed)
@@ -312,7 +319,7 @@ def test_what_makes_it_hard_convicts_no_innocent(fault: str, hard: str) -> None:
     right = total = 0
     for base in (SHAPES["tp4dp4"], SHAPES["tp2dp4"], SHAPES["tp2dp2pp2"], SHAPES["tp4dp2pp2"]):
         shape = replace(base, **HARD[hard])
-        for seed in range(6):
+        for seed in seeds(6):
             if possible(fault, shape):
                 scenario = Scenario(fault, shape, seed)
                 result = answer(scenario)
@@ -459,7 +466,7 @@ def test_equal_names_with_different_members_are_kept_apart() -> None:
     from harness.diagnose.flight.sources import DumpSource
 
     for fault in ("skip", "size", "stall"):
-        for seed in range(10):
+        for seed in seeds(10):
             scenario = Scenario(fault, SHAPES["tp4dp4"], seed)
             sources = []
             for rank, dump in scenario.dumps().items():
