@@ -120,7 +120,8 @@ def test_every_drill_and_mode_passes(drill: Drill, tmp_path: Path, name: str, mo
         if reason := why_not(need):
             pytest.skip(reason)
 
-    run = drill(name, mode=mode)
+    on_card = {"backend": "auto"} if "gpu" in find_drill(name).modes[mode].needs else {}
+    run = drill(name, mode=mode, **on_card)
 
     assert run.verdict.verdict.value == "pass", (run.result.diagnosis, run.verdict)
     trace = TRACES.get(f"{name}-{mode}")

@@ -1,5 +1,6 @@
 """What happens when NCCL will not have eight ranks on one card."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ def shared(drill: str, count: int, **flags: str) -> RunPlan:
     """A drill on one shared card."""
     spec = find_drill(drill)
     flags = {"share_gpu": "true", **flags}
-    return plan_run(spec, settle(spec, Sources.read(flags, ())), machine=cards(count))
+    return plan_run(
+        spec, settle(spec, dataclasses.replace(Sources.read(flags, ()), environ={})), machine=cards(count)
+    )
 
 
 @pytest.mark.parametrize("line", [OLD, NEW, BUSY])

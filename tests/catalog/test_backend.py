@@ -1,5 +1,7 @@
 """gloo or NCCL, on how many cards, and why: decided before anything starts."""
 
+import dataclasses
+
 import pytest
 
 from harness.catalog.backend import choose_backend
@@ -22,7 +24,9 @@ def cards(count: int) -> Machine:
 def plan(machine: Machine, *sets: str, drill: str = "fr_hang", **flags: str) -> RunPlan:
     """A drill's plan on such a machine."""
     spec = find_drill(drill)
-    return plan_run(spec, settle(spec, Sources.read(flags, sets)), machine=machine)
+    return plan_run(
+        spec, settle(spec, dataclasses.replace(Sources.read(flags, sets), environ={})), machine=machine
+    )
 
 
 @pytest.mark.parametrize(
