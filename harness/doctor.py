@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 
 from harness.catalog.environment import ring_without_asking
+from harness.model.errors import PrerequisiteError
+from harness.monitor.binaries import INSTALL, find_binaries
 from harness.observe.dumps import PREFIX_VARIABLES, dump_prefix
 from harness.observe.machine import look
 from harness.observe.stacks import find_py_spy
@@ -45,6 +47,7 @@ def examine(environ: Mapping[str, str] = os.environ) -> list[Line]:
         _loopback,
         _processes,
         _gpus,
+        _monitoring,
     )
     return [line for check in checks for line in check(environ)]
 
@@ -225,3 +228,12 @@ def _gpus(environ: Mapping[str, str]) -> list[Line]:
     nccl = f", NCCL {machine.nccl}" if machine.nccl else ""
     sharing = "; eight ranks share it" if count == 1 else ""
     return [Line("GPUs", "OK", f"{count}, CUDA {machine.cuda}{nccl}{sharing}")]
+
+
+def _monitoring(environ: Mapping[str, str]) -> list[Line]:
+    """The page drill's programs; other drills do without them."""
+    try:
+        found = find_binaries()
+    except PrerequisiteError:
+        return [Line("page drill", "WARN", "no Prometheus and Alertmanager", INSTALL)]
+    return [Line("page drill", "OK", f"{found.prometheus}, {found.alertmanager}")]

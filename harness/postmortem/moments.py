@@ -85,15 +85,14 @@ def incident_of(layout: Layout) -> Incident:
     exit_at = ended.at if ended is not None else None
     detected = min((t for t in (noticed, page, exit_at) if t is not None), default=None)
     shown = sorted(moments.values(), key=lambda moment: moment.at)
+    ended_well = launcher is not None and launcher.outcome == "finished"
     everything = [c for of_attempt in records.values() for c in of_attempt]
     return Incident(
         moments=shown,
         split=_split(stopped, detected, dumped, restart, joined, begun, caught),
         step=step,
         saves=_saves(everything),
-        failures=max(
-            len(attempts) - 1, 1 if detected is not None and not caught and _failed(launcher) else 0
-        ),
+        failures=max(len(attempts) - 1, int(detected is not None and not ended_well)),
         lasted_s=_lasted(everything),
     )
 
@@ -160,7 +159,3 @@ def _lasted(columns: Sequence[StepColumns]) -> float | None:
     if not columns:
         return None
     return max(float(c.t[-1]) for c in columns) - min(float(c.t[0]) for c in columns)
-
-
-def _failed(launcher: object) -> bool:
-    return launcher is None or getattr(launcher, "outcome", None) != "finished"

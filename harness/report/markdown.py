@@ -361,6 +361,8 @@ def _recommendations(diagnosis: Diagnosis) -> list[str]:
             blocks += [f"**{prose(side)}**", _bullets(_shortened(do, MAX_LISTED))]
     if not blocks:
         blocks = ["Nothing to change follows from the evidence."]
+    if diagnosis.runbook:
+        blocks.append(f"Runbook: `{diagnosis.runbook}`")
     if diagnosis.next_steps:
         steps = [_one_line(step, 4 * MAX_CHARS) for step in diagnosis.next_steps]
         fence = "`" * max(3, _longest_run(" ".join(steps)) + 1)
