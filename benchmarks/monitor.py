@@ -112,6 +112,9 @@ def page(threshold: float | None) -> None:
         with tempfile.TemporaryDirectory() as out:
             done = subprocess.run((*command, "--out", out), capture_output=True, text=True)
         said = json.loads(done.stdout)["page"]
+        if said is None or said["seconds"] is None:
+            print(f"| {mode} | none: {(said and said['died']) or done.stderr.splitlines()[-1]} |")
+            continue
         links = " | ".join(f"{said['links'].get(name, float('nan')):.2f}" for name in LINKS)
         resolved = said["resolved_after_s"]
         print(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.bundle.writer import BundleWriter
-from harness.model.errors import PrerequisiteError, UsageError
+from harness.model.errors import PrerequisiteError
 from harness.model.page import PageReport
 from harness.model.plan import RunPlan
 from harness.observe.watch import Notice, Watch
@@ -68,6 +68,7 @@ class PageCompanion:
 
     def __init__(self, plan: RunPlan) -> None:
         # Imported where it is needed: other drills start without the monitoring.
+        from harness.diagnose.signals.thresholds import ALERTS
         from harness.monitor.binaries import find_binaries
         from harness.monitor.page_drill import PageDrill
 
@@ -79,26 +80,31 @@ class PageCompanion:
         self._alertmanager = str(plan.parameters.get("alertmanager", "")).rstrip("/")
         if self._scene == "own":
             _check(self._alertmanager)
+        # Only the stall rule and the silence of an exporter wait for a threshold; the limit is one for all.
+        self._threshold_s = float(plan.parameters.get("threshold", ALERTS.hang_s))
+        self._within_s = self._threshold_s + ALERTS.pages_within_s
+        bears_s = float(plan.parameters.get("collective_timeout_s", 0))
+        if bears_s <= 2 * self._within_s:
+            raise PrerequisiteError(
+                f"--set collective_timeout_s={bears_s:g}: the ranks would abort before a late page came;"
+                f" more than {2 * self._within_s:g} is needed with this threshold"
+            )
         self._drill: PageDrill | None = None
 
     def start(self, writer: BundleWriter, progress: Progress) -> None:
         """Bring the monitoring up beside the bundle."""
-        from harness.diagnose.signals.thresholds import ALERTS
         from harness.monitor.page_drill import JOB, PageDrill
         from harness.monitor.scene import SCENES
         from harness.monitor.stack import Stack
 
         own = self._scene == "own"
         code = secrets.token_hex(3) if own else None
-        threshold_s = float(self._plan.parameters.get("threshold", ALERTS.hang_s))
-        # Only the stall rule and the silence of an exporter wait for a threshold; the limit is one for all.
-        within_s = threshold_s + ALERTS.pages_within_s
         stack = Stack(
             self._binaries,
             writer.layout.root,
             writer.layout.root / "page",
             JOB,
-            threshold_s,
+            self._threshold_s,
             others=(self._alertmanager,) if own else (),
             mark=f"DRILL, no incident. Code word {code}. " if own else "",
         )
@@ -107,7 +113,7 @@ class PageCompanion:
         confirm_s = float(self._plan.parameters.get("confirm", 600))
         progress("monitoring", "Prometheus, Alertmanager, exporter, webhook")
         self._drill = PageDrill(
-            self._scene, stack, writer, rank, within_s, progress, code=code, confirm_s=confirm_s
+            self._scene, stack, writer, rank, self._within_s, progress, code=code, confirm_s=confirm_s
         )
         self._drill.start()
 
@@ -136,7 +142,7 @@ def _check(url: str) -> None:
     if not url:
         raise PrerequisiteError("mode own needs your own Alertmanager: --alertmanager URL")
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"--alertmanager {url}: give it as http://HOST:PORT")
+        raise PrerequisiteError(f"--alertmanager {url}: give it as http://HOST:PORT")
     try:
         ask(f"{url}/api/v2/status")
     except (OSError, ValueError) as error:

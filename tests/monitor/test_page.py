@@ -161,6 +161,24 @@ def test_without_the_programs_it_cannot_run(
     assert places.PrerequisiteError.exit_code == 4
 
 
+@pytest.mark.parametrize(
+    ("sets", "mode", "says"),
+    [
+        (("threshold=300",), "stall", "the ranks would abort before a late page came; more than 660"),
+        ((), "own", "mode own needs your own Alertmanager"),
+        (("alertmanager=localhost:9093",), "own", "give it as http://HOST:PORT"),
+        (("alertmanager=http://127.0.0.1:1",), "own", "no Alertmanager answers there"),
+    ],
+)
+def test_what_cannot_work_is_said_at_once(
+    sets: tuple[str, ...], mode: str, says: str, drill: Drill, binaries: Binaries, tmp_path: Path
+) -> None:
+    """Before anything starts, and without a bundle that holds nothing."""
+    with pytest.raises(places.PrerequisiteError, match=says):
+        drill("page", *sets, mode=mode)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_program_that_does_not_start_says_why(tmp_path: Path, binaries: Binaries) -> None:
     """Its own last words, and where the rest is."""
     (tmp_path / "alertmanager.yml").write_text("route: {receiver: nobody}\n")
