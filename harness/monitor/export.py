@@ -16,6 +16,7 @@ from harness.monitor.node import Node
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SLOW_CLIENT_S = 10.0
+MOST_SAID = 100
 
 
 class Exporter:
@@ -64,7 +65,12 @@ class Exporter:
     def _read(self) -> None:
         while not self._stop.is_set():
             begun = time.monotonic()
-            self.node.poll()
+            try:
+                self.node.poll()
+            except (
+                Exception
+            ) as error:  # a bug of ours: metrics grow old, and the rule for that wakes somebody
+                self._say(f"internal error: {type(error).__name__}: {error}")
             self._say_once()
             self._stop.wait(max(self._interval_s / 2, self._interval_s - (time.monotonic() - begun)))
 
@@ -78,9 +84,12 @@ class Exporter:
         if node.board.clock_jumps:
             news.append("some records' own time is far from when they arrived; their arrival counts")
         for line in news:
-            if line not in self._said and len(self._said) < 100:
-                self._said.add(line)
-                print(f"drill monitor export: {line}", file=sys.stderr, flush=True)
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        if line not in self._said and len(self._said) < MOST_SAID:
+            self._said.add(line)
+            print(f"drill monitor export: {line}", file=sys.stderr, flush=True)
 
 
 class _Server(ThreadingHTTPServer):

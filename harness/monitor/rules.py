@@ -52,7 +52,7 @@ _XIDS = (
 _RESTART = (
     '{{ with printf "job:train_restart:number{job=%q} > 0" $labels.job | query }}'
     '; restart {{ . | first | value | printf "%.0f" }}{{ end }}'
-    '{{ range printf "max by (state) (train_state{job=%q}) == 1" $labels.job | query }}'
+    '{{ range printf "max by (state) (train_state{job=%q, state!=`running`}) == 1" $labels.job | query }}'
     "; {{ .Labels.state }}{{ end }}"
 )
 SITUATION = _AT_STEP + _XIDS + _RESTART

@@ -59,7 +59,8 @@ def test_a_frozen_step_pages_and_is_resolved(drill: Drill, binaries: Binaries) -
 
     assert list(page.links) == ["last_step", "rule", "alertmanager", "group_wait", "webhook"]
     assert page.seconds == pytest.approx(sum(page.links.values()), abs=0.05)
-    assert page.links["rule"] > 3 > page.links["last_step"]
+    assert page.links["last_step"] < 2
+    assert page.links["last_step"] + page.links["rule"] > 2.99
     assert 0.5 < page.links["group_wait"] < 3
     assert [m.firing for m in page.messages] == [True, False]
     assert re.search(r"page-drill: no step for .*; at step \d+", page.messages[0].text)
