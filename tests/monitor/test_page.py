@@ -24,7 +24,7 @@ from harness.monitor.confirm import ask_person
 from harness.monitor.rule_files import Notifying, write_files
 from harness.monitor.services import Alertmanager, ServiceDied
 from harness.monitor.webhook import Webhook
-from tests.conftest import Drill
+from tests.conftest import Drill, survivors
 
 QUICK = ("threshold=3", "compute_ms=40", "at=20")
 
@@ -148,6 +148,21 @@ def test_a_person_confirms_a_page_of_their_own_alertmanager(
     assert process.returncode == 0, said
     assert said["verdict"]["checks"]["page_confirmed"]["ok"] is True
     assert said["page"]["scene"] == "own" and code[1] not in errors
+
+
+@pytest.mark.ranks
+def test_killed_in_the_middle_it_leaves_nothing(tmp_path: Path, binaries: Binaries, tag: str) -> None:
+    """Prometheus, Alertmanager, exporter and a frozen rank die with the command, whatever ends it."""
+    command = (sys.executable, "-m", "harness.cli", "run", "page", "--threshold", "60")
+    with subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    ) as process:
+        assert process.stderr is not None
+        frozen = any("is frozen after step" in line for line in process.stderr)
+        process.kill()
+
+    assert frozen
+    assert not survivors(tag, 5.0)
 
 
 def test_without_the_programs_it_cannot_run(
