@@ -18,7 +18,7 @@ from harness.diagnose.texts.unpack import (
 )
 
 BLOCK_BYTES = 1 << 19
-"""Larger ones come from the system afresh each time, which costs more than reading them."""
+"""Fits a core's own cache, twice."""
 
 MAX_UNPACKED_BYTES = 64 << 30
 """What a packed file may unpack to; a plain one may have any size."""
@@ -31,7 +31,7 @@ class Block(NamedTuple):
     beginning, and the next block begins with its end.
     """
 
-    data: bytes
+    data: bytearray
     end: int
     whole: bool
 
@@ -44,6 +44,9 @@ class Blocks:
     size: int = 0
     """Bytes a block; 0: BLOCK_BYTES."""
 
+    reuse: bool = False
+    """Whether each block but the last two may be overwritten: new memory costs more than reading into it."""
+
     complaints: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Block]:
@@ -52,26 +55,30 @@ class Blocks:
         try:
             with open_regular(self.path) as opened:
                 if is_plain(opened):
-                    yield from self._cut(_Plain(opened.fileno(), size), size)
+                    yield from self._cut(_Plain(opened.fileno()), size)
                 else:
-                    yield from self._cut(_Packed(decoded(reader(opened)), size), size)
+                    yield from self._cut(_Packed(decoded(reader(opened))), size)
         except UNREADABLE as error:
             self.complaints.append(reason(error))
 
     def _cut(self, source: "_Plain | _Packed", size: int) -> Iterator[Block]:
-        rest, ended, endless = b"", False, 0
+        memory = _buffers(size, reuse=self.reuse)
+        data, have, rest, ended, endless = bytearray(), 0, 0, False, 0
         while not ended:
-            data, ended, error = source.next(rest)
-            cut = len(data)
+            before, data = data, next(memory)
+            data[:rest] = before[have - rest : have]
+            count, ended, error = source.fill(memoryview(data)[rest:size])
+            have = cut = rest + count
             if not ended:
-                cut = data.rfind(b"\n") + 1 or data.rfind(b"\r") + 1
+                cut = data.rfind(b"\n", 0, have) + 1 or data.rfind(b"\r", 0, have) + 1
             if cut:
                 yield Block(data, cut, data[cut - 1] in b"\r\n")
-                rest = data[cut:]
-            elif data:
+                rest = have - cut
+            elif have:
                 endless += 1
-                yield Block(data, len(data), False)
-                rest, ended, error = _skip(source)
+                yield Block(data, have, False)
+                data = bytearray(size)
+                have, rest, ended, error = _skip(source, data)
             if error is not None:
                 self.complaints.append(reason(error))
         if endless:
@@ -79,51 +86,60 @@ class Blocks:
             self.complaints.append(f"{lines} longer than {size >> 10} KiB: only the beginning was read")
 
 
-class _Plain:
-    """A file as it lies. What comes back is read again: cheaper than to copy all that does not."""
+def _buffers(size: int, *, reuse: bool) -> Iterator[bytearray]:
+    """Memory for one block after the other. Three, since one more is filled while two are in use."""
+    kept = [bytearray(size) for _ in range(3 if reuse else 0)]
+    while True:
+        yield from kept or (bytearray(size),)
 
-    def __init__(self, fd: int, size: int) -> None:
-        self._fd, self._size = fd, size
-        self._at = 0
+
+Filled = tuple[int, bool, BaseException | None]
+"""How many bytes came, whether they are the last ones, and what is wrong."""
+
+
+class _Plain:
+    """A file as it lies."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd, self._at = fd, 0
         # What is written meanwhile is left: a writer may be faster than this.
         self._end = os.fstat(fd).st_size
 
-    def next(self, rest: bytes) -> tuple[bytes, bool, BaseException | None]:
-        """The next bytes, of which `rest` are the first; whether they are the last ones; what is wrong."""
-        begin = self._at - len(rest)
+    def fill(self, memory: memoryview) -> Filled:
+        """Read the next bytes."""
+        want = min(len(memory), self._end - self._at)
         try:
-            data = os.pread(self._fd, min(self._size, self._end - begin), begin)
+            count = os.preadv(self._fd, [memory[:want]], self._at)
         except OSError as error:
-            return rest, True, error
-        self._at = begin + len(data)
-        return data, self._at >= self._end or len(data) < self._size, None
+            return 0, True, error
+        self._at += count
+        return count, self._at >= self._end or count < want, None
 
 
 class _Packed:
     """Something that can only be read once, from the beginning."""
 
-    def __init__(self, read: Reader, size: int) -> None:
-        self._read, self._size = read, size
-        self._done = 0
+    def __init__(self, read: Reader) -> None:
+        self._read, self._done = read, 0
 
-    def next(self, rest: bytes) -> tuple[bytes, bool, BaseException | None]:
-        """The next bytes, of which `rest` are the first; whether they are the last ones; what is wrong."""
-        want = self._size - len(rest)
-        data, error = filled(self._read, want)
+    def fill(self, memory: memoryview) -> Filled:
+        """Unpack the next bytes."""
+        data, error = filled(self._read, len(memory))
+        memory[: len(data)] = data
         self._done += len(data)
         if error is None and self._done > MAX_UNPACKED_BYTES:
             error = OSError(f"unpacks to more than {MAX_UNPACKED_BYTES >> 30} GiB: the rest is left out")
-            return rest + data, True, error
-        return rest + data, error is not None or len(data) < want, error
+        return len(data), error is not None or len(data) < len(memory), error
 
 
-def _skip(source: _Plain | _Packed) -> tuple[bytes, bool, BaseException | None]:
-    """Read on to the end of a line; what comes back begins with it, and is empty if nothing follows."""
+def _skip(source: _Plain | _Packed, data: bytearray) -> tuple[int, int, bool, BaseException | None]:
+    """Read on to the end of a line: how much was read last, how much of it is still to be cut."""
     while True:
-        data, ended, error = source.next(b"")
-        at = min((found for end in (b"\n", b"\r") if (found := data.find(end)) >= 0), default=-1)
+        have, ended, error = source.fill(memoryview(data))
+        ends = (data.find(end, 0, have) for end in (b"\n", b"\r"))
+        at = min((found for found in ends if found >= 0), default=-1)
         if at >= 0:
             # Even if the file is at its end, this is still to be cut; the error will be met again.
-            return data[at:], False, None
+            return have, have - at, False, None
         if ended:
-            return b"", True, error
+            return have, 0, True, error

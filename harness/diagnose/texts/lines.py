@@ -59,7 +59,7 @@ class Line:
         return text
 
 
-def line_of(number: int, raw: bytes, tags: frozenset[str], *, whole: bool) -> Line:
+def line_of(number: int, raw: bytes | bytearray, tags: frozenset[str], *, whole: bool) -> Line:
     """A line from its bytes: cut off if it is long, without colours and other escape sequences."""
     if len(raw) > MAX_LINE_CHARS:
         raw, whole = raw[:MAX_LINE_CHARS], False

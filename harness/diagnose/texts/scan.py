@@ -30,8 +30,6 @@ _FIRST_BIT = 3
 _FLAGS = hyperscan.HS_FLAG_MULTILINE
 _LINE_END = ord("\n")
 
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
-
 
 @dataclass(frozen=True)
 class Pattern:
@@ -68,7 +66,7 @@ class Scanner:
 
     def lines(self, file: TextFile) -> "Lines":
         """The lines of a file that a pattern matches, or that stand at its begin, its end, or a block's."""
-        return Lines(Blocks(file.path), self._compiled)
+        return Lines(Blocks(file.path, reuse=True), self._compiled)
 
 
 class Lines:
@@ -91,50 +89,44 @@ class Lines:
 
     def __iter__(self) -> Iterator[Line]:
         number = 1
+        ends = _LineEnds()
         for block, last in _with_last(self._blocks):
             hits = self._compiled.scan(memoryview(block.data)[: block.end])
-            ends = _line_ends(block)
-            marks = _marks(len(ends), HEAD_LINES + 1 - number, last=last)
-            _add_hits(marks, ends, hits)
+            ends.of(block)
+            marks = _marks(block, max(HEAD_LINES + 1 - number, 0), last=last)
+            _add_hits(marks, block, hits)
             yield from self._of_block(number, block, ends, marks, hits)
             # The last line of a block may go on in the next one.
-            number += len(ends) - (block.data[block.end - 1] != _LINE_END)
+            number += ends.before(block.end)
 
     def _of_block(
-        self, number: int, block: Block, ends: Ints, marks: dict[int, int], hits: Sequence[int]
+        self, number: int, block: Block, ends: "_LineEnds", marks: dict[int, int], hits: Sequence[int]
     ) -> Iterator[Line]:
-        """`ends`: where lines end. `marks`: of each wanted line its bits, by index, as everything here."""
-        data, last = block.data, len(ends) - 1
-        wanted = sorted(marks)
-        places = np.array(wanted, np.int64)
-        stops = ends[places].tolist()
-        starts = (np.where(places > 0, ends[places - 1] + 1, 0)).tolist()
-        at, following = 0, -1
+        """`number`: of the block's first line. `marks`: of each wanted line its bits, by where it begins."""
+        data, end = block.data, block.end
+        wanted = iter(sorted(marks))
+        marked = next(wanted, end)
+        start = 0
         while True:
-            if self.follow:
-                following += 1
-                if following > last:
-                    return
-                index, stop = following, int(ends[following])
-                start = int(ends[index - 1]) + 1 if index else 0
-                if at < len(wanted) and wanted[at] == index:
-                    at += 1
-            elif at < len(wanted):
-                index, start, stop = wanted[at], starts[at], stops[at]
-                following = index
-                at += 1
-            else:
+            if not self.follow:
+                start = marked
+            if start >= end:
                 return
-            whole = block.whole or index < last
+            if start == marked:
+                marked = next(wanted, end)
+            stop = _stop(data, start, end)
+            whole = block.whole or stop < end
             raw = data[start:stop].rstrip(b"\r")
-            mask = marks.get(index, 0)
+            mask = marks.get(start, 0)
+            at = number + ends.before(start)
             if b"\r" in raw:
-                yield from self._parts(number + index, raw, start, mask, hits, whole=whole)
+                yield from self._parts(at, raw, start, mask, hits, whole=whole)
             else:
-                yield line_of(number + index, raw, self._compiled.tags(mask), whole=whole)
+                yield line_of(at, raw, self._compiled.tags(mask), whole=whole)
+            start = stop + 1
 
     def _parts(
-        self, number: int, raw: bytes, start: int, mask: int, hits: Sequence[int], *, whole: bool
+        self, number: int, raw: bytearray, start: int, mask: int, hits: Sequence[int], *, whole: bool
     ) -> Iterator[Line]:
         """A progress bar puts many lines into one, with carriage returns between."""
         here = mask & sum(_HERE.values())
@@ -222,30 +214,62 @@ def _with_last(blocks: Iterable[Block]) -> Iterator[tuple[Block, bool]]:
         yield held, True
 
 
-def _line_ends(block: Block) -> Ints:
-    """Where the lines of a block end; the last one where the block does, if it has no end there."""
-    data = np.frombuffer(block.data, np.uint8, block.end)
-    ends = np.flatnonzero(data == _LINE_END)
-    return ends if data[-1] == _LINE_END else np.append(ends, block.end)
+class _LineEnds:
+    """Counts the line ends of one block after the other."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.bool_)
+        self._are = self._memory
+        self._counted = self._to = 0
+
+    def of(self, block: Block) -> None:
+        """Begin with a block."""
+        if len(self._memory) < block.end:
+            # Kept for the next ones: new memory costs ten times what comparing does.
+            self._memory = np.empty(len(block.data), np.bool_)
+        data = np.frombuffer(block.data, np.uint8, block.end)
+        self._are = np.equal(data, _LINE_END, out=self._memory[: block.end])
+        self._counted = self._to = 0
+
+    def before(self, place: int) -> int:
+        """How many there are before a place, which is not before the last one that was asked for."""
+        self._counted += int(np.count_nonzero(self._are[self._to : place]))
+        self._to = place
+        return self._counted
 
 
-def _marks(count: int, head: int, *, last: bool) -> dict[int, int]:
-    """Lines that are wanted for where they stand, by index, each with its bits."""
-    marks = dict.fromkeys(range(min(SAMPLE_LINES, count)), _HERE[SAMPLE])
-    for index in range(min(head, count)):
-        marks[index] = marks.get(index, 0) | _HERE[HEAD]
-    for index in range(max(count - TAIL_LINES, 0), count) if last else ():
-        marks[index] = marks.get(index, 0) | _HERE[TAIL]
+def _stop(data: bytearray, start: int, end: int) -> int:
+    """Where the line that begins at `start` ends."""
+    found = data.find(b"\n", start, end)
+    return end if found < 0 else found
+
+
+def _marks(block: Block, head: int, *, last: bool) -> dict[int, int]:
+    """Lines that are wanted for where they stand, by where they begin, each with its bits."""
+    marks: dict[int, int] = {}
+    start = 0
+    for index in range(max(SAMPLE_LINES, head)):
+        if start >= block.end:
+            break
+        marks[start] = (_HERE[SAMPLE] if index < SAMPLE_LINES else 0) | (_HERE[HEAD] if index < head else 0)
+        start = _stop(block.data, start, block.end) + 1
+    start = block.end
+    for _ in range(TAIL_LINES if last else 0):
+        if not start:
+            break
+        start = block.data.rfind(b"\n", 0, start - 1) + 1
+        marks[start] = marks.get(start, 0) | _HERE[TAIL]
     return marks
 
 
-def _add_hits(marks: dict[int, int], ends: Ints, hits: Sequence[int]) -> None:
-    if not hits:
-        return
-    found = np.array(hits, np.int64)
-    lines = np.searchsorted(ends, (found >> _ID_BITS) - 1).tolist()
-    for index, hit in zip(lines, hits, strict=True):
-        marks[index] = marks.get(index, 0) | 1 << (hit & _ID_MASK)
+def _add_hits(marks: dict[int, int], block: Block, hits: Sequence[int]) -> None:
+    start, stop = 0, -1
+    for hit in hits:
+        at = (hit >> _ID_BITS) - 1
+        if at > stop:
+            start = block.data.rfind(b"\n", 0, at) + 1
+            stop = _stop(block.data, at, block.end)
+        marks[start] = marks.get(start, 0) | 1 << (hit & _ID_MASK)
 
 
 def _within(hits: Sequence[int], start: int, end: int) -> Sequence[int]:

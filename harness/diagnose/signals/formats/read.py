@@ -135,7 +135,7 @@ def read_spans(file: TextFile) -> FileRecords:
     number = 1
     blocks = Blocks(file.path, SPAN_BLOCK_BYTES)
     for block in blocks:
-        data = block.data[: block.end]
+        data = bytes(memoryview(block.data)[: block.end])
         reader.add(number, data)
         number += data.count(b"\n")
     events = reader.events()
