@@ -4,6 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def is_bundle(path: Path) -> bool:
+    """Whether a folder is a bundle rather than a heap of somebody's files."""
+    return any((path / name).exists() for name in ("bundle.json", "launcher.json", "ranks.json"))
+
+
 @dataclass(frozen=True)
 class Layout:
     """Paths of one bundle under `root`."""

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from harness.bundle.layout import Layout
 from harness.model.bundle import (
     Event,
@@ -32,11 +30,6 @@ class BundleReader:
     def at(cls, root: Path) -> "BundleReader":
         """Open the folder `root`; it need not be complete."""
         return cls(Layout(root))
-
-    @staticmethod
-    def is_bundle(path: Path) -> bool:
-        """Whether a folder is a bundle rather than a heap of somebody's files."""
-        return any((path / name).exists() for name in ("bundle.json", "launcher.json", "ranks.json"))
 
     def relative(self, path: Path) -> str:
         """A path as citations give it."""
@@ -111,6 +104,9 @@ class BundleReader:
                 yield value
 
     def _decode(self, path: Path, data: bytes, kind: type[T]) -> T | None:
+        # It takes a tenth of a second to import: only where there is something to read.
+        from pydantic import TypeAdapter, ValidationError
+
         try:
             return TypeAdapter(kind).validate_json(data)
         except ValidationError as error:

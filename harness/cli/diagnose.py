@@ -1,6 +1,7 @@
 """`drill diagnose PATH...`."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,21 +75,18 @@ def command(
         raise UsageError(
             "--baseline compares two sides: --show-rank, --arrivals, --html and --md look at one"
         )
-    with LoadBar(err_console()) as bar:
+    if baseline is None and show_rank is None and not arrivals:
+        _show(_diagnosed(paths, world_size, thresholds), html, md, as_json)
+        return
+    with LoadBar(err_console) as bar:
         if baseline is not None:
             from harness.diagnose.comparing import compare
 
             compared = compare(paths, baseline, world_size, bar.update)
-        elif show_rank is not None or arrivals:
+        else:
             from harness.diagnose.api import read_evidence
 
             flight = read_evidence(paths, world_size, bar.update).flight
-        else:
-            from harness.diagnose.api import diagnose
-            from harness.diagnose.signals.thresholds import DEFAULTS
-
-            limits = DEFAULTS.with_values(thresholds)
-            result = diagnose(*paths, world_size=world_size, on_progress=bar.update, limits=limits)
     if baseline is not None:
         _show_compared(compared, as_json)
         return
@@ -107,8 +105,22 @@ def command(
             click.echo(json.dumps(to_json(records)))
         else:
             show_records(out_console(), records)
-        return
-    _show(result, html, md, as_json)
+
+
+def _diagnosed(paths: tuple[Path, ...], world_size: int | None, thresholds: tuple[str, ...]) -> "Result":
+    # numpy starts a thread a core otherwise, which nothing here uses, and which a forked process would lack.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from harness.diagnose.ahead import logs_ahead
+    from harness.diagnose.garbage import no_garbage_collection
+    from harness.diagnose.signals.thresholds import DEFAULTS
+    from harness.report.progress import LoadBar
+
+    limits = DEFAULTS.with_values(thresholds)
+    with no_garbage_collection(), logs_ahead(paths) as logs, LoadBar(err_console) as bar:
+        # All that weighs is loaded while other processes read.
+        from harness.diagnose.api import diagnose
+
+        return diagnose(*paths, world_size=world_size, on_progress=bar.update, limits=limits, logs=logs)
 
 
 def _show(result: "Result", html: Path | None, md: Path | None, as_json: bool) -> None:

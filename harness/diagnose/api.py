@@ -18,6 +18,7 @@ from harness.diagnose.job import (
     recommended_by_logs,
 )
 from harness.diagnose.launcher.exits import exit_text
+from harness.diagnose.logs.read import Reading
 from harness.diagnose.remedies import hardware_steps, next_steps, recommendations
 from harness.diagnose.runbook import section_of
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
@@ -54,16 +55,18 @@ def diagnose(
     world_size: int | None = None,
     on_progress: OnProgress = lambda done, total: None,
     limits: Thresholds = DEFAULTS,
+    logs: Reading | None = None,
 ) -> Result:
     """Diagnose a bundle, or Flight Recorder dumps from any folders, files and archives.
 
     `world_size` counts only where the files do not record it. `on_progress` is called with how many of
-    how many dumps are loaded. `limits`: what counts as slow, late, growing in step records.
+    how many dumps are loaded. `limits`: what counts as slow, late, growing in step records. `logs`: those under
+    `paths`, where somebody began to read them already (`logs_ahead`).
 
     Raises:
         PrerequisiteError: nothing under `paths` is readable evidence.
     """
-    return conclude(read_evidence(paths, world_size, on_progress, limits))
+    return conclude(read_evidence(paths, world_size, on_progress, limits, logs))
 
 
 def conclude(gathered: Gathered, finding: Finding | None = None) -> Result:
@@ -85,6 +88,7 @@ def read_evidence(
     world_size: int | None = None,
     on_progress: OnProgress = lambda done, total: None,
     limits: Thresholds = DEFAULTS,
+    logs: Reading | None = None,
 ) -> Gathered:
     """Read everything under `paths`, not yet weighed.
 
@@ -94,7 +98,7 @@ def read_evidence(
     for path in paths:
         if not path.exists() and not is_glob(path):
             raise PrerequisiteError(f"{path} does not exist: give a bundle, dumps or an archive of dumps")
-    gathered = gather(paths, world_size, on_progress, limits)
+    gathered = gather(paths, world_size, on_progress, limits, logs)
     if gathered.empty:
         raise PrerequisiteError(_nothing(paths[0], gathered))
     return gathered

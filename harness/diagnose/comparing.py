@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from harness.bundle.reader import BundleReader
+from harness.bundle.layout import is_bundle
 from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.traces.find import find_traces, open_trace
 from harness.model.comparison import ComparedResult
@@ -66,7 +66,7 @@ def _kind(path: Path) -> SideKind | None:
     """
     if not path.exists():
         raise PrerequisiteError(f"{path} does not exist: give profiler traces, or a run")
-    if BundleReader.is_bundle(path):
+    if is_bundle(path):
         return "runs"
     if find_traces([path]):
         return "traces"

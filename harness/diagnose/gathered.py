@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.bundle.layout import is_bundle
 from harness.bundle.reader import BundleReader
 from harness.diagnose.flight.evidence import Membership
 from harness.diagnose.flight.parallel import OnProgress
@@ -16,7 +17,8 @@ from harness.diagnose.hardware.room import HardwareResult, Job, analyse_hardware
 from harness.diagnose.launcher.exits import Exits, last_exits
 from harness.diagnose.launcher.torchrun_log import block_events, read_torchrun_log
 from harness.diagnose.logs.events import LogEvent, read_cancellations, read_rank_logs
-from harness.diagnose.logs.room import LogsResult, analyse_logs
+from harness.diagnose.logs.read import Reading
+from harness.diagnose.logs.room import LogsResult, analyse_logs, weigh_logs
 from harness.diagnose.movement import MOVING, stood_s
 from harness.diagnose.nodes import Node, merge_nodes, node_names
 from harness.diagnose.signals.find import Records, bundle_files, loose_files, read_records
@@ -106,10 +108,17 @@ class Gathered:
 
 
 def gather(
-    paths: Sequence[Path], world_size: int | None, on_progress: OnProgress, limits: Thresholds = DEFAULTS
+    paths: Sequence[Path],
+    world_size: int | None,
+    on_progress: OnProgress,
+    limits: Thresholds = DEFAULTS,
+    logs: Reading | None = None,
 ) -> Gathered:
-    """Read a bundle, one bundle a node, or dumps from any number of folders, files and archives."""
-    bundles = [path for path in paths if BundleReader.is_bundle(path)]
+    """Read a bundle, one bundle a node, or dumps from any number of folders, files and archives.
+
+    `logs`: those under `paths`, where no path is a bundle and somebody began to read them already.
+    """
+    bundles = [path for path in paths if is_bundle(path)]
     if bundles:
         loose = [path for path in paths if path not in bundles]
         names = node_names(bundles) if len(paths) > 1 else [""]
@@ -120,7 +129,10 @@ def gather(
         flown = dataclasses.replace(flown, text=text, complaints=(*flown.complaints, *text.complaints))
         return _with_signals(_with_hardware(flown, loose), limits)
     sources, complaints = find_dumps(paths)
-    text = analyse_logs(paths, world_size, on_progress)
+    if logs is None:
+        text = analyse_logs(paths, world_size, on_progress)
+    else:
+        text = weigh_logs(logs, world_size, on_progress)
     foreign, readings = text.foreign, find_readings(paths)
     records = read_records(loose_files(paths), foreign.columns)
     flight = analyse_dumps(sources, (), world_size, complaints=complaints, on_progress=on_progress)

@@ -1,21 +1,24 @@
 """A live line a phase while a drill runs; plain lines where there is no terminal."""
 
 import time
+from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import Progress, TaskID
-from rich.status import Status
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+    from rich.status import Status
 
 
 class PhaseLine:
     """Shows what a run is doing. rich's display starts a thread: nothing is forked from this process."""
 
-    def __init__(self, console: Console, title: str) -> None:
+    def __init__(self, console: "Console", title: str) -> None:
         self._console = console
         self._title = title
         self._started = time.monotonic()
-        self._status: Status | None = None
+        self._status: "Status | None" = None
 
     def __enter__(self) -> "PhaseLine":
         if self._console.is_terminal:
@@ -49,11 +52,12 @@ SHOW_AFTER_S = 2.0
 class LoadBar:
     """A progress bar for loading dumps, shown on a terminal once it takes longer than two seconds."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: "Callable[[], Console]") -> None:
+        self._make_console = console
         self._started = time.monotonic()
-        self._bar: Progress | None = None
-        self._task = TaskID(0)
+        self._bar: "Progress | None" = None
+        self._task: "TaskID | None" = None
+        self._unseen = False
 
     def __enter__(self) -> "LoadBar":
         return self
@@ -69,11 +73,17 @@ class LoadBar:
 
     def update(self, done: int, total: int) -> None:
         """So many of so many dumps are loaded."""
-        if self._bar is None:
-            late = time.monotonic() - self._started > SHOW_AFTER_S
-            if not (late and self._console.is_terminal):
-                return
-            self._bar = Progress(console=self._console, transient=True)
-            self._task = self._bar.add_task("loading dumps", total=total)
-            self._bar.start()
-        self._bar.update(self._task, completed=done)
+        if self._bar is None and not self._unseen and time.monotonic() - self._started > SHOW_AFTER_S:
+            console = self._make_console()
+            self._unseen = not console.is_terminal
+            if not self._unseen:
+                self._begin(console, total)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done)
+
+    def _begin(self, console: "Console", total: int) -> None:
+        from rich.progress import Progress
+
+        self._bar = Progress(console=console, transient=True)
+        self._task = self._bar.add_task("loading", total=total)
+        self._bar.start()

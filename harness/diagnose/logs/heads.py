@@ -116,8 +116,7 @@ class _Seen:
         for rule in wordings:
             if rule.key in self.named:
                 continue
-            found = rule.pattern.search(text)
-            if not found or (rule.unless and rule.unless.search(text)):
+            if not (found := rule.search(text)):
                 continue
             value = found[1]
             if rule.key in _NAMES:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -13,13 +14,22 @@ class Rule:
 
     key: str
     needle: str
-    pattern: re.Pattern[str]
-    unless: re.Pattern[str] | None = None
+    pattern: str
+    unless: str | None = None
 
+    def search(self, text: str) -> re.Match[str] | None:
+        """Where a line states it."""
+        found = self._pattern.search(text)
+        return None if found and self._unless is not None and self._unless.search(text) else found
 
-def _rule(key: str, needle: str, pattern: str, unless: str | None = None) -> Rule:
-    never = re.compile(unless, re.IGNORECASE) if unless else None
-    return Rule(key, needle, re.compile(pattern, re.IGNORECASE), never)
+    # Compiled when a needle was seen: most jobs have few of these wordings.
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(self.pattern, re.IGNORECASE)
+
+    @cached_property
+    def _unless(self) -> re.Pattern[str] | None:
+        return re.compile(self.unless, re.IGNORECASE) if self.unless else None
 
 
 _NUMBER = r"(\d{1,7})(?!\w|[.:]\d)"
@@ -37,34 +47,34 @@ _WORLD = (
 )
 
 WORLD_RULES = (
-    _rule("world", "using world size", rf"using world size{_IS}{_NUMBER}"),
-    _rule("world", "starting with", rf"distributed processes registered\. Starting with {_NUMBER} processes"),
-    _rule("world", "member", r"GLOBAL_RANK: \d{1,7}, MEMBER: \d{1,7}/(\d{1,7})\b"),
-    _rule("world", "dist_world_size", rf"\bdist_world_size={_NUMBER}"),
-    _rule("world", "global_world_size", r"\bglobal_world_sizes?=\[?(\d{1,7})(?![\w.])"),
+    Rule("world", "using world size", rf"using world size{_IS}{_NUMBER}"),
+    Rule("world", "starting with", rf"distributed processes registered\. Starting with {_NUMBER} processes"),
+    Rule("world", "member", r"GLOBAL_RANK: \d{1,7}, MEMBER: \d{1,7}/(\d{1,7})\b"),
+    Rule("world", "dist_world_size", rf"\bdist_world_size={_NUMBER}"),
+    Rule("world", "global_world_size", r"\bglobal_world_sizes?=\[?(\d{1,7})(?![\w.])"),
     # DeepSpeed prints its data-parallel size under this name.
-    _rule("world", "world_size", rf"(?<![\w\-])world_size{_DOTS}{_NUMBER}", r"config\.py:\d+:print"),
-    _rule("world.generic", "world", rf"{_WORLD}{_IS}\(?{_NUMBER}", _OTHER_WORLDS),
-    _rule("world.tasks", "slurm_ntasks", rf"\bSLURM_NTASKS{_IS}{_NUMBER}"),
-    _rule("nodes", "nnodes", rf"--nnodes{_FLAG}{_NUMBER}"),
-    _rule("nodes", "nnodes", rf"(?<![\w\-])nnodes{_IS}{_NUMBER}"),
-    _rule("nodes", "slurm_nnodes", rf"\bSLURM_NNODES{_IS}{_NUMBER}"),
-    _rule("nodes", "slurm_job_num_nodes", rf"\bSLURM_JOB_NUM_NODES{_IS}{_NUMBER}"),
-    _rule("nodes", "num_nodes", rf"(?<![\w\-])(?:trainer\.)?num_nodes{_IS}{_NUMBER}"),
-    _rule("nodes", "group_world_size", rf"(?<![\w\-])group_world_size={_NUMBER}"),
-    _rule("nodes.min", "min_nodes", rf"(?<![\w\-])min_nodes{_IS}{_NUMBER}"),
-    _rule("nodes.max", "max_nodes", rf"(?<![\w\-])max_nodes{_IS}{_NUMBER}"),
-    _rule("per_node", "nproc", rf"--nproc[-_]per[-_]node{_FLAG}{_NUMBER}"),
-    _rule("per_node", "nproc", rf"(?<![\w\-])nproc_per_node{_IS}{_NUMBER}"),
-    _rule("per_node", "num_local_procs", rf"\bnum_local_procs={_NUMBER}"),
-    _rule("per_node", "local_world_size", rf"\bLOCAL_WORLD_SIZE{_IS}{_NUMBER}"),
-    _rule("per_node", "slurm_ntasks_per_node", rf"\bSLURM_NTASKS_PER_NODE{_IS}{_NUMBER}"),
+    Rule("world", "world_size", rf"(?<![\w\-])world_size{_DOTS}{_NUMBER}", r"config\.py:\d+:print"),
+    Rule("world.generic", "world", rf"{_WORLD}{_IS}\(?{_NUMBER}", _OTHER_WORLDS),
+    Rule("world.tasks", "slurm_ntasks", rf"\bSLURM_NTASKS{_IS}{_NUMBER}"),
+    Rule("nodes", "nnodes", rf"--nnodes{_FLAG}{_NUMBER}"),
+    Rule("nodes", "nnodes", rf"(?<![\w\-])nnodes{_IS}{_NUMBER}"),
+    Rule("nodes", "slurm_nnodes", rf"\bSLURM_NNODES{_IS}{_NUMBER}"),
+    Rule("nodes", "slurm_job_num_nodes", rf"\bSLURM_JOB_NUM_NODES{_IS}{_NUMBER}"),
+    Rule("nodes", "num_nodes", rf"(?<![\w\-])(?:trainer\.)?num_nodes{_IS}{_NUMBER}"),
+    Rule("nodes", "group_world_size", rf"(?<![\w\-])group_world_size={_NUMBER}"),
+    Rule("nodes.min", "min_nodes", rf"(?<![\w\-])min_nodes{_IS}{_NUMBER}"),
+    Rule("nodes.max", "max_nodes", rf"(?<![\w\-])max_nodes{_IS}{_NUMBER}"),
+    Rule("per_node", "nproc", rf"--nproc[-_]per[-_]node{_FLAG}{_NUMBER}"),
+    Rule("per_node", "nproc", rf"(?<![\w\-])nproc_per_node{_IS}{_NUMBER}"),
+    Rule("per_node", "num_local_procs", rf"\bnum_local_procs={_NUMBER}"),
+    Rule("per_node", "local_world_size", rf"\bLOCAL_WORLD_SIZE{_IS}{_NUMBER}"),
+    Rule("per_node", "slurm_ntasks_per_node", rf"\bSLURM_NTASKS_PER_NODE{_IS}{_NUMBER}"),
 )
 
 
 def _layout(axis: str, names: str) -> Rule:
     name = rf"(?:(?<![\w\-])|--){names}[-_ ](?:size|degree)"
-    return _rule(axis, "parallel", rf"{name}(?:{_DOTS}|{_IS}){_NUMBER}", r"vllm|sglang|LLM engine")
+    return Rule(axis, "parallel", rf"{name}(?:{_DOTS}|{_IS}){_NUMBER}", r"vllm|sglang|LLM engine")
 
 
 LAYOUT_RULES = (
@@ -94,52 +104,52 @@ _PATH_ENDS = r"(?=[\s'\",;\]]|\.?$)"
 _NONE = r"\b(?:none|null|false|no checkpoints?|not found|could not find|from scratch)\b"
 
 RESUME_RULES = (
-    _rule(
+    Rule(
         "resumed",
         "states from the checkpoint",
         rf"states from the checkpoint(?: path)? at {_PATH}{_PATH_ENDS}",
     ),
-    _rule("resumed", "loaded checkpoint from", rf"loaded checkpoint from\s{{1,3}}{_PATH}{_PATH_ENDS}", _NONE),
-    _rule(
+    Rule("resumed", "loaded checkpoint from", rf"loaded checkpoint from\s{{1,3}}{_PATH}{_PATH_ENDS}", _NONE),
+    Rule(
         "resumed",
         "loading",
         rf"\bloading (?:distributed |the )?checkpoint from\s{{1,3}}{_PATH}{_PATH_ENDS}",
         _NONE,
     ),
-    _rule(
+    Rule(
         "resumed",
         "resum",
         rf"\bResum(?:e|ing) (?:training )?from (?:the )?(?:checkpoint\b ?)?(?:at )?:?\s?"
         rf"{_PATH}{_PATH_ENDS}",
         _NONE,
     ),
-    _rule("resumed", "load from checkpoint", rf"Load from checkpoint folder: {_PATH}{_PATH_ENDS}", _NONE),
-    _rule("resumed", "resume_from", rf"\bresume_from(?:_checkpoint|_path)?{_IS}{_PATH}{_PATH_ENDS}", _NONE),
-    _rule(
+    Rule("resumed", "load from checkpoint", rf"Load from checkpoint folder: {_PATH}{_PATH_ENDS}", _NONE),
+    Rule("resumed", "resume_from", rf"\bresume_from(?:_checkpoint|_path)?{_IS}{_PATH}{_PATH_ENDS}", _NONE),
+    Rule(
         "resumed.step",
         "checkpoint",
         rf"\bload(?:ed|ing) (?:distributed |the )?checkpoint\b.{{0,400}}? at (?:iteration|step) {_NUMBER}",
         _NONE,
     ),
-    _rule(
+    Rule(
         "resumed.step", "global step", rf"(?:Continuing training from|Setting) global step(?: to)? {_NUMBER}"
     ),
-    _rule(
+    Rule(
         "resumed.step",
         "resum",
         rf"\bResum\w{{1,3}} (?:training )?(?:from|at) (?:global )?(?:step|iteration) {_NUMBER}",
     ),
-    _rule("resumed.step", "training starts at", r"Training starts at step (\d{1,9})"),
+    Rule("resumed.step", "training starts at", r"Training starts at step (\d{1,9})"),
 )
 
 VERSIONS = ("torch", "NCCL", "CUDA")
 
 VERSION_RULES = (
-    _rule("version.NCCL", "nccl", r"\bNCCL[ _]version['\"]?[ :=]{1,3}v?(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)"),
-    _rule("version.CUDA", "nccl version", r"\bNCCL version [\d.]{3,12}\+cuda(\d{1,2}\.\d{1,2})"),
-    _rule("version.CUDA", "cuda used to build", r"CUDA used to build PyTorch: (\d{1,2}\.\d{1,2})"),
-    _rule("version.CUDA", "torch cuda version", r"torch cuda version[ .:=]{1,80}(\d{1,2}\.\d{1,2})"),
-    _rule(
+    Rule("version.NCCL", "nccl", r"\bNCCL[ _]version['\"]?[ :=]{1,3}v?(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?)"),
+    Rule("version.CUDA", "nccl version", r"\bNCCL version [\d.]{3,12}\+cuda(\d{1,2}\.\d{1,2})"),
+    Rule("version.CUDA", "cuda used to build", r"CUDA used to build PyTorch: (\d{1,2}\.\d{1,2})"),
+    Rule("version.CUDA", "torch cuda version", r"torch cuda version[ .:=]{1,80}(\d{1,2}\.\d{1,2})"),
+    Rule(
         "version.torch",
         "torch",
         r"\b(?:py)?torch(?:==|[ _]version['\"]?[ .:=(GPU?)]{1,80})v?'?(\d\.\d{1,2}[\w.+]{0,30})",
@@ -150,33 +160,33 @@ FRAMEWORKS = ("verl", "NeMo", "torchtitan", "Megatron", "Lightning", "DeepSpeed"
 """The most specific first: what stands later may run inside what stands before."""
 
 FRAMEWORK_RULES = (
-    _rule("verl", "verl", r"(\bverl[./](?:trainer|workers|utils|single_controller)\b)"),
-    _rule("verl", "pid=", r"(\((?:WorkerDict|TaskRunner|main_task) pid=\d)"),
-    _rule("NeMo", "nemo", r"(\[NeMo [IWE] \d|\bnemo[./](?:core|collections|lightning|utils)\b|\bnemo_run\b)"),
-    _rule("torchtitan", "titan", r"(\[titan\]|\btorchtitan\b)"),
-    _rule("Megatron", "megatron", r"(\bmegatron[./](?:core|training|legacy|arguments|initialize)\b)"),
-    _rule("Megatron", "using world size", r"(using world size: \d{1,7}, data-parallel size)"),
-    _rule(
+    Rule("verl", "verl", r"(\bverl[./](?:trainer|workers|utils|single_controller)\b)"),
+    Rule("verl", "pid=", r"(\((?:WorkerDict|TaskRunner|main_task) pid=\d)"),
+    Rule("NeMo", "nemo", r"(\[NeMo [IWE] \d|\bnemo[./](?:core|collections|lightning|utils)\b|\bnemo_run\b)"),
+    Rule("torchtitan", "titan", r"(\[titan\]|\btorchtitan\b)"),
+    Rule("Megatron", "megatron", r"(\bmegatron[./](?:core|training|legacy|arguments|initialize)\b)"),
+    Rule("Megatron", "using world size", r"(using world size: \d{1,7}, data-parallel size)"),
+    Rule(
         "Megatron", "consumed samples", r"(\biteration\s{1,12}\d{1,9}/\s{0,12}\d{1,9} \| consumed samples)"
     ),
-    _rule("Lightning", "lightning", r"(\b(?:pytorch_lightning|lightning[./](?:pytorch|fabric))\b)"),
-    _rule("Lightning", "global_rank", r"(Initializing distributed: GLOBAL_RANK: \d)"),
-    _rule("Lightning", "local_rank", r"(\bLOCAL_RANK: \d{1,4} - CUDA_VISIBLE_DEVICES)"),
+    Rule("Lightning", "lightning", r"(\b(?:pytorch_lightning|lightning[./](?:pytorch|fabric))\b)"),
+    Rule("Lightning", "global_rank", r"(Initializing distributed: GLOBAL_RANK: \d)"),
+    Rule("Lightning", "local_rank", r"(\bLOCAL_RANK: \d{1,4} - CUDA_VISIBLE_DEVICES)"),
     # "Setting ds_accelerator" only says that the package was imported, by whomever.
-    _rule(
+    Rule(
         "DeepSpeed",
         "deepspeed",
         r"(DeepSpeed info: version|\bdeepspeed[./](?:launcher|runtime)\b|DeepSpeedEngine)",
     ),
-    _rule("DeepSpeed", "dist_world_size", r"(\[launch\.py:\d+:main\] dist_world_size)"),
-    _rule("Ray", "pid=", r"(\(\w{1,60} pid=\d{1,8}(?:, ip=[\w.:]{1,60})?\))"),
-    _rule(
+    Rule("DeepSpeed", "dist_world_size", r"(\[launch\.py:\d+:main\] dist_world_size)"),
+    Rule("Ray", "pid=", r"(\(\w{1,60} pid=\d{1,8}(?:, ip=[\w.:]{1,60})?\))"),
+    Rule(
         "Ray",
         "ray",
         r"(Started a local Ray instance|Connected to Ray cluster|\braylet\b|\bray[./](?:train|_private)\b)",
     ),
-    _rule("torch", "torch", r"(\btorchrun\b|\btorch[./]distributed\b)"),
-    _rule("torch", "nccl", r"(\bNCCL (?:INFO|WARN|version)\b|ProcessGroupNCCL)"),
+    Rule("torch", "torch", r"(\btorchrun\b|\btorch[./]distributed\b)"),
+    Rule("torch", "nccl", r"(\bNCCL (?:INFO|WARN|version)\b|ProcessGroupNCCL)"),
 )
 
 _OFF = r"(?!['\"]?[\s.:=]{0,80}(?:False|None|null|0\b))"
@@ -184,22 +194,22 @@ PURPOSES = ("fine-tuning", "training", "inference")
 """A job that trains may well generate too; one that tunes trains."""
 
 PURPOSE_RULES = (
-    _rule("fine-tuning", "tun", rf"(\bfine[-_ ]?tun(?:e|ing)\b){_OFF}"),
-    _rule("fine-tuning", "sft", r"(\bSFT(?:Trainer)?\b|[_/]sft[_./])"),
-    _rule("fine-tuning", "main_ppo", r"(\bmain_ppo\b)"),
-    _rule("fine-tuning", "potrainer", r"(\b(?:GRPO|DPO|PPO)Trainer\b)"),
-    _rule(
+    Rule("fine-tuning", "tun", rf"(\bfine[-_ ]?tun(?:e|ing)\b){_OFF}"),
+    Rule("fine-tuning", "sft", r"(\bSFT(?:Trainer)?\b|[_/]sft[_./])"),
+    Rule("fine-tuning", "main_ppo", r"(\bmain_ppo\b)"),
+    Rule("fine-tuning", "potrainer", r"(\b(?:GRPO|DPO|PPO)Trainer\b)"),
+    Rule(
         "training",
         "train",
         r"(\bpre-?train(?:ing)?\b|\bpretrain_\w{1,40}\.py|\bTraining starts at step\b|"
         r"\btrainer\.fit\b|\btrain\w{0,30}\.py\b|before the start of training step|\*{5} Running training)",
     ),
-    _rule(
+    Rule(
         "training", "consumed samples", r"(\biteration\s{1,12}\d{1,9}/\s{0,12}\d{1,9} \| consumed samples)"
     ),
-    _rule("inference", "infer", r"(\b(?:running|starting) inference\b|\binference\w{0,30}\.py\b)"),
-    _rule("inference", "server", r"(\bvllm serve\b|\bapi_server\b|\bsglang\.launch_server\b)"),
-    _rule("inference", "trainer.", r"(\btrainer\.(?:predict|test)\b)"),
+    Rule("inference", "infer", r"(\b(?:running|starting) inference\b|\binference\w{0,30}\.py\b)"),
+    Rule("inference", "server", r"(\bvllm serve\b|\bapi_server\b|\bsglang\.launch_server\b)"),
+    Rule("inference", "trainer.", r"(\btrainer\.(?:predict|test)\b)"),
 )
 
 ALL_RULES = (

@@ -1,8 +1,10 @@
 """All text files under some paths in one pass: events for this room, step records for the room of signals."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from harness.diagnose.logs.aistore.names import is_daemon_log
 from harness.diagnose.logs.reader import PATTERNS, FileLog, LogReader
@@ -10,7 +12,7 @@ from harness.diagnose.signals.formats.foreign import Foreign
 from harness.diagnose.signals.formats.read import PATTERNS as STEP_PATTERNS
 from harness.diagnose.signals.formats.read import FileReaders, FileRecords, assemble, read_spans
 from harness.diagnose.texts.files import TextFile, find_texts
-from harness.diagnose.texts.pool import OnProgress, each_file
+from harness.diagnose.texts.pool import EachFile, OnProgress
 from harness.diagnose.texts.scan import Scanner
 from harness.diagnose.texts.sniff import SPANS
 
@@ -32,28 +34,44 @@ class _Reading:
     records: FileRecords
 
 
-def read_texts(
-    paths: Sequence[Path], scratch: Path, on_progress: OnProgress = lambda done, total: None
-) -> Texts:
-    """Read all logs under `paths` once. Archives are unpacked into `scratch`, which must outlive the reading.
+class Reading:
+    """All logs under some paths, read once. Large ones are read by other processes, which begin at once."""
 
-    Never raises for what is in a file; what cannot be read gives one complaint.
-    """
-    files, complaints = find_texts(paths, scratch)
-    daemons = [file for file in files if file.kind != SPANS and _is_daemon(file)]
-    texts = [file for file in files if file not in daemons]
-    scanner = Scanner((*PATTERNS, *STEP_PATTERNS))
-    read = each_file(texts, lambda file: _read(file, scanner), _lost, on_progress)
-    foreign = assemble([r.records for r in read], list(complaints))
-    logs = tuple(r.log for r in read if r.log is not None)
-    mtimes = {file.name: _mtime(file) for file in texts}
-    return Texts(
-        logs,
-        foreign,
-        tuple((file.name, file.path) for file in daemons),
-        {name: at for name, at in mtimes.items() if at is not None},
-        tuple(c for log in logs for c in log.complaints),
-    )
+    def __init__(self, paths: Sequence[Path], scratch: Path) -> None:
+        found, self._complaints = find_texts(paths, scratch)
+        self._daemons = [file for file in found if file.kind != SPANS and _is_daemon(file)]
+        self._files = [file for file in found if file not in self._daemons]
+        scanner = Scanner((*PATTERNS, *STEP_PATTERNS))
+        self._read = EachFile(self._files, lambda file: _read(file, scanner), _lost)
+
+    def texts(self, on_progress: OnProgress = lambda done, total: None) -> Texts:
+        """What they say. Never raises for what is in a file; what cannot be read gives one complaint."""
+        read = self._read.results(on_progress)
+        foreign = assemble([r.records for r in read], self._complaints)
+        logs = tuple(r.log for r in read if r.log is not None)
+        mtimes = {file.name: _mtime(file) for file in self._files}
+        return Texts(
+            logs,
+            foreign,
+            tuple((file.name, file.path) for file in self._daemons),
+            {name: at for name, at in mtimes.items() if at is not None},
+            tuple(c for log in logs for c in log.complaints),
+        )
+
+    def close(self) -> None:
+        """End what is not waited for any more."""
+        self._read.close()
+
+
+@contextmanager
+def reading(paths: Sequence[Path]) -> Iterator[Reading]:
+    """Begin to read all logs under `paths`. What archives hold is gone at the end."""
+    with TemporaryDirectory(prefix="drill-logs-") as scratch:
+        logs = Reading(paths, Path(scratch))
+        try:
+            yield logs
+        finally:
+            logs.close()
 
 
 def _is_daemon(file: TextFile) -> bool:

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from harness.diagnose.logs.aistore.assess import assess
 from harness.diagnose.logs.aistore.chain import loader_link
@@ -13,7 +12,7 @@ from harness.diagnose.logs.aistore.read import read_daemons
 from harness.diagnose.logs.census import take_census
 from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.heads import JobHead, read_heads
-from harness.diagnose.logs.read import Texts, read_texts
+from harness.diagnose.logs.read import Reading, Texts, reading
 from harness.diagnose.logs.reader import FileLog
 from harness.diagnose.logs.reread import Reread
 from harness.diagnose.logs.rules import decide_by_logs
@@ -74,11 +73,18 @@ def analyse_logs(
     paths: Sequence[Path], world_size: int | None, on_progress: OnProgress = lambda done, total: None
 ) -> LogsResult:
     """Read and weigh all logs under `paths`. `world_size` counts where the logs state none."""
-    with TemporaryDirectory(prefix="drill-logs-") as scratch:
-        texts = read_texts(paths, Path(scratch), on_progress)
-        if not texts.logs and not texts.daemons:
-            return LogsResult(foreign=texts.foreign, complaints=texts.complaints)
-        return _weigh(texts, world_size)
+    with reading(paths) as logs:
+        return weigh_logs(logs, world_size, on_progress)
+
+
+def weigh_logs(
+    logs: Reading, world_size: int | None, on_progress: OnProgress = lambda done, total: None
+) -> LogsResult:
+    """Weigh logs that are being read. `world_size` counts where they state none."""
+    texts = logs.texts(on_progress)
+    if not texts.logs and not texts.daemons:
+        return LogsResult(foreign=texts.foreign, complaints=texts.complaints)
+    return _weigh(texts, world_size)
 
 
 def _weigh(texts: Texts, world_size: int | None) -> LogsResult:

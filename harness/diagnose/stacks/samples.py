@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-
-class Frame(BaseModel):
+@dataclass(frozen=True)
+class Frame:
     """One frame as py-spy prints it, with the text of its line where the file was there to read."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
     name: str
     filename: str
     line: int = 0
@@ -24,23 +22,23 @@ class Frame(BaseModel):
         return f"{self.name} {self.filename.rsplit('/', 1)[-1]}:{self.line}"
 
 
-class Thread(BaseModel):
+@dataclass(frozen=True)
+class Thread:
     """One thread, innermost frame first."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
     thread_name: str | None = None
     active: bool = False
     owns_gil: bool = False
     frames: tuple[Frame, ...] = ()
 
 
-class ProcessStacks(BaseModel):
+@dataclass(frozen=True)
+class ProcessStacks:
     """One process of a rank. `state` is the kernel's word, `error` why there are no threads.
 
     `switches`: how often its main thread has gone to sleep so far; None where that was not read.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
     pid: int
     role: str = "rank"
     state: str | None = None
@@ -85,18 +83,22 @@ class RankStacks:
         return tuple(p for p in self.processes if p.role != "rank" and p.main)
 
 
-_DOCUMENT = TypeAdapter(tuple[ProcessStacks, ...])
-
-
 def read_sampling(folder: Path, root: Path) -> tuple[dict[int, RankStacks], tuple[str, ...]]:
     """All ``rank_<n>.json`` of one sampling, and a complaint for each that cannot be read."""
+    samples = sorted(folder.glob("rank_*.json")) if folder.is_dir() else []
+    if not samples:
+        return {}, ()
+    # It takes a tenth of a second to import: only where there is something to read.
+    from pydantic import TypeAdapter, ValidationError
+
+    document = TypeAdapter(tuple[ProcessStacks, ...])
     found: dict[int, RankStacks] = {}
     complaints: list[str] = []
-    for path in sorted(folder.glob("rank_*.json")) if folder.is_dir() else ():
+    for path in samples:
         name = str(path.relative_to(root))
         number = path.stem.removeprefix("rank_")
         try:
-            processes = _DOCUMENT.validate_json(path.read_bytes())
+            processes = document.validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
             complaints.append(f"{name}: not a stack sample ({type(error).__name__})")
             continue

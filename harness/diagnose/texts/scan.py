@@ -51,22 +51,17 @@ class Pattern:
 
 
 class Scanner:
-    """Patterns that are looked for together. Compiled once in a process; a forked child has them too.
-
-    Raises: hyperscan.error, for a pattern that is none.
-    """
+    """Patterns that are looked for together. Compiled by each process that uses them, once."""
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
         self.patterns = tuple(patterns)
-        self._compiled = _compiled(self.patterns)
-
-    def __reduce__(self) -> tuple[type["Scanner"], tuple[tuple[Pattern, ...]]]:
-        # A database does not pickle, and need not: the other process has it, or compiles it once.
-        return Scanner, (self.patterns,)
 
     def lines(self, file: TextFile) -> "Lines":
-        """The lines of a file that a pattern matches, or that stand at its begin, its end, or a block's."""
-        return Lines(Blocks(file.path, reuse=True), self._compiled)
+        """The lines of a file that a pattern matches, or that stand at its begin, its end, or a block's.
+
+        Raises: hyperscan.error, for a pattern that is none.
+        """
+        return Lines(Blocks(file.path, reuse=True), _compiled(self.patterns))
 
 
 class Lines:
