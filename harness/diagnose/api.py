@@ -60,8 +60,8 @@ def diagnose(
     """Diagnose a bundle, or Flight Recorder dumps from any folders, files and archives.
 
     `world_size` counts only where the files do not record it. `on_progress` is called with how many of
-    how many dumps are loaded. `limits`: what counts as slow, late, growing in step records. `logs`: those under
-    `paths`, where somebody began to read them already (`logs_ahead`).
+    how many dumps are loaded. `limits`: what counts as slow, late, growing in step records. `logs`: those
+    under `paths`, where somebody began to read them already (`logs_ahead`).
 
     Raises:
         PrerequisiteError: nothing under `paths` is readable evidence.

@@ -18,7 +18,7 @@ class PhaseLine:
         self._console = console
         self._title = title
         self._started = time.monotonic()
-        self._status: "Status | None" = None
+        self._status: Status | None = None
 
     def __enter__(self) -> "PhaseLine":
         if self._console.is_terminal:
@@ -55,8 +55,8 @@ class LoadBar:
     def __init__(self, console: "Callable[[], Console]") -> None:
         self._make_console = console
         self._started = time.monotonic()
-        self._bar: "Progress | None" = None
-        self._task: "TaskID | None" = None
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
         self._unseen = False
 
     def __enter__(self) -> "LoadBar":

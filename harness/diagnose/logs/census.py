@@ -4,11 +4,11 @@ Local ranks, tasks, processes and cards become global ranks only where something
 stays unknown is known by host and local rank at best, and is convicted of nothing.
 """
 
-import dataclasses
 import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from harness.diagnose.logs.event import STRONG, Event, RankFrom
@@ -74,9 +74,7 @@ class Census:
             rank, source = None, None
         if rank is not None and host is None:
             host = self.hosts.get(rank)
-        return dataclasses.replace(
-            event, rank=rank, rank_from=source if rank is not None else None, host=host
-        )
+        return event.placed(rank, source if rank is not None else None, host)
 
     def _agrees(self, event: Event) -> bool:
         pid = event.numbers.get("pid")
@@ -148,13 +146,20 @@ _PID_IN_NUMBERS = frozenset(("shell_killed", "exit", "exit_ok", "closing", "kern
 
 def agents_of(file: str, host: str | None, task: int | None, mixed: Container[str] = ()) -> Agent:
     """By what a speaker's agent is known: torchrun's folder, a label, a machine of several in one file."""
-    parts = PurePosixPath(file).parts
-    at = next((i for i, part in enumerate(parts) if part.startswith("attempt_")), None)
-    if at is not None:
-        return str(PurePosixPath(*parts[:at])), ""
+    folder = _above_attempts(file)
+    if folder is not None:
+        return folder, ""
     if task is not None:
         return file, f"task {task}"
     return (file, host or "") if file in mixed else (file, "")
+
+
+@lru_cache(maxsize=4096)
+def _above_attempts(file: str) -> str | None:
+    """The folder in which torchrun put those of its attempts."""
+    parts = PurePosixPath(file).parts
+    at = next((i for i, part in enumerate(parts) if part.startswith("attempt_")), None)
+    return str(PurePosixPath(*parts[:at])) if at is not None else None
 
 
 def short_bus(bus: str) -> str:

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left
 from calendar import timegm
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from time import gmtime
 
@@ -77,16 +77,14 @@ class Clock:
         if after == 0:
             if later is None:
                 return _UNKNOWN
-            return replace(later, precision_s=math.inf, how=f"not after line {later.line}")
+            return Moment(later.at, math.inf, f"not after line {later.line}", later.line)
         last = self._bearing[after - 1]
         assert last.at is not None
         ends = later.at if later else self.ended
         if ends is None or ends < last.at - INTERLEAVED_S:
-            return replace(
-                last, precision_s=math.inf, how=f"inherits from line {last.line}: nothing after it"
-            )
+            return Moment(last.at, math.inf, f"inherits from line {last.line}: nothing after it", last.line)
         gap = abs(ends - last.at) + last.precision_s + (later.precision_s if later else 0.0)
-        return replace(last, precision_s=gap, how=f"inherits from line {last.line}")
+        return Moment(last.at, gap, f"inherits from line {last.line}", last.line)
 
 
 @dataclass

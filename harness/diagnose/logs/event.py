@@ -118,3 +118,18 @@ class Event:
     def place(self) -> str:
         """``file:line``."""
         return f"{self.file}:{self.line}"
+
+    def placed(self, rank: int | None, rank_from: RankFrom | None, host: str | None) -> "Event":
+        """The event of the rank and host that are given."""
+        return self._with({"rank": rank, "rank_from": rank_from, "host": host})
+
+    def dated(self, at: float, precision_s: float) -> "Event":
+        """The event at the time that is given."""
+        return self._with({"at": at, "precision_s": precision_s})
+
+    def _with(self, changes: Mapping[str, object]) -> "Event":
+        # As dataclasses.replace, at a tenth of its cost: of each event there are three in turn.
+        changed = object.__new__(Event)
+        changed.__dict__.update(self.__dict__)
+        changed.__dict__.update(changes)
+        return changed

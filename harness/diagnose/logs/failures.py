@@ -151,8 +151,7 @@ def _failure(event: Event, story: Story) -> Failure | None:
 def _of(kind: Kind, event: Event, **more: object) -> Failure:
     sure = event.strong
     hosts = (event.host,) if event.host else ()
-    failure = Failure(kind, event.rank, sure, event, (event,), hosts=hosts)
-    return dataclasses.replace(failure, **more)  # type: ignore[arg-type]
+    return Failure(kind, event.rank, sure, event, (event,), **{"hosts": hosts, **more})  # type: ignore[arg-type]
 
 
 def _xid(event: Event, story: Story) -> Failure | None:

@@ -79,9 +79,12 @@ def read_heads(heads: Mapping[str, Sequence[tuple[int, str]]]) -> JobHead:
     """
     seen = _Seen()
     for file, lines in heads.items():
-        for number, text in islice(lines, MAX_LINES):
-            cut = text[:MAX_LINE_CHARS]
-            seen.read(file, number, rules.ANSI.sub("", cut) if "[" in cut else cut)
+        texts = [(number, _plain(text[:MAX_LINE_CHARS])) for number, text in islice(lines, MAX_LINES)]
+        # Most needles are in no line of a file, which one look at all of them tells.
+        whole = "\n".join(text for _, text in texts).lower()
+        needles = [needle for needle in _BY_NEEDLE if needle in whole]
+        for number, text in texts:
+            seen.read(file, number, text, needles)
     return _head(seen)
 
 
@@ -96,11 +99,11 @@ class _Seen:
         self.sources: dict[str, Stated[str]] = {}
         self.members: list[Member] = []
 
-    def read(self, file: str, number: int, text: str) -> None:
+    def read(self, file: str, number: int, text: str, needles: Sequence[str]) -> None:
         lower = text.lower()
-        for needle, wordings in _BY_NEEDLE.items():
+        for needle in needles:
             if needle in lower:
-                self._apply(wordings, file, number, text)
+                self._apply(_BY_NEEDLE[needle], file, number, text)
         if "device mesh" in lower:
             for axis, size in _mesh(text):
                 self.numbers[axis].append(Stated(size, file, number, _short(text)))
@@ -229,6 +232,10 @@ def _nodes(world: World, placed: Mapping[int, Member]) -> Fact[int]:
     return Fact(
         len(hosts), tuple(Stated(len(hosts), m.file, m.line, m.text) for m in list(hosts.values())[:4])
     )
+
+
+def _plain(text: str) -> str:
+    return rules.ANSI.sub("", text) if "[" in text else text
 
 
 def _first_time(text: str) -> str | None:

@@ -166,9 +166,7 @@ FRAMEWORK_RULES = (
     Rule("torchtitan", "titan", r"(\[titan\]|\btorchtitan\b)"),
     Rule("Megatron", "megatron", r"(\bmegatron[./](?:core|training|legacy|arguments|initialize)\b)"),
     Rule("Megatron", "using world size", r"(using world size: \d{1,7}, data-parallel size)"),
-    Rule(
-        "Megatron", "consumed samples", r"(\biteration\s{1,12}\d{1,9}/\s{0,12}\d{1,9} \| consumed samples)"
-    ),
+    Rule("Megatron", "consumed samples", r"(\biteration\s{1,12}\d{1,9}/\s{0,12}\d{1,9} \| consumed samples)"),
     Rule("Lightning", "lightning", r"(\b(?:pytorch_lightning|lightning[./](?:pytorch|fabric))\b)"),
     Rule("Lightning", "global_rank", r"(Initializing distributed: GLOBAL_RANK: \d)"),
     Rule("Lightning", "local_rank", r"(\bLOCAL_RANK: \d{1,4} - CUDA_VISIBLE_DEVICES)"),
@@ -204,9 +202,7 @@ PURPOSE_RULES = (
         r"(\bpre-?train(?:ing)?\b|\bpretrain_\w{1,40}\.py|\bTraining starts at step\b|"
         r"\btrainer\.fit\b|\btrain\w{0,30}\.py\b|before the start of training step|\*{5} Running training)",
     ),
-    Rule(
-        "training", "consumed samples", r"(\biteration\s{1,12}\d{1,9}/\s{0,12}\d{1,9} \| consumed samples)"
-    ),
+    Rule("training", "consumed samples", r"(\biteration\s{1,12}\d{1,9}/\s{0,12}\d{1,9} \| consumed samples)"),
     Rule("inference", "infer", r"(\b(?:running|starting) inference\b|\binference\w{0,30}\.py\b)"),
     Rule("inference", "server", r"(\bvllm serve\b|\bapi_server\b|\bsglang\.launch_server\b)"),
     Rule("inference", "trainer.", r"(\btrainer\.(?:predict|test)\b)"),

@@ -7,9 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.diagnose.logs.aistore.names import is_daemon_log
-from harness.diagnose.logs.reader import PATTERNS, FileLog, LogReader
+from harness.diagnose.logs.reader import FileLog, LogReader
+from harness.diagnose.logs.wanted import WANTED
 from harness.diagnose.signals.formats.foreign import Foreign
-from harness.diagnose.signals.formats.read import PATTERNS as STEP_PATTERNS
 from harness.diagnose.signals.formats.read import FileReaders, FileRecords, assemble, read_spans
 from harness.diagnose.texts.files import TextFile, find_texts
 from harness.diagnose.texts.pool import EachFile, OnProgress
@@ -41,7 +41,9 @@ class Reading:
         found, self._complaints = find_texts(paths, scratch)
         self._daemons = [file for file in found if file.kind != SPANS and _is_daemon(file)]
         self._files = [file for file in found if file not in self._daemons]
-        scanner = Scanner((*PATTERNS, *STEP_PATTERNS))
+        scanner = Scanner(WANTED)
+        # Before processes are forked, which then have it too.
+        scanner.ready()
         self._read = EachFile(self._files, lambda file: _read(file, scanner), _lost)
 
     def texts(self, on_progress: OnProgress = lambda done, total: None) -> Texts:

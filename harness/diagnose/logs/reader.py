@@ -5,7 +5,6 @@ here, since only here their neighbours are known. Ranks are taken as the lines s
 a local rank, a task or a process is, the census decides over all files.
 """
 
-import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +12,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from harness.diagnose.logs.catalogue import BY_NAME, CLASSES
-from harness.diagnose.logs.classes import MAX_MESSAGE_CHARS, LineClass, Parsed
+from harness.diagnose.logs.catalogue import BY_NAME, TAG
+from harness.diagnose.logs.classes import KILLER, LOOP, MAX_MESSAGE_CHARS, LineClass, Parsed
 from harness.diagnose.logs.code_lines import EXCEPTION, TRACEBACK
 from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.jsonlines import unwrapped
@@ -22,10 +21,7 @@ from harness.diagnose.logs.prefix import Spoken, take_apart
 from harness.diagnose.logs.stamps import Stamp, read_stamp
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line
-from harness.diagnose.texts.scan import HEAD, SAMPLE, TAIL, Pattern
-
-TAG = "log."
-PATTERNS = tuple(Pattern(TAG + c.what, c.regex, c.ignore_case) for c in CLASSES)
+from harness.diagnose.texts.patterns import HEAD, SAMPLE, TAIL
 
 KEPT_ALIKE = 6
 """Of one speaker's lines of one class and wording so many are kept, and the last; the others are counted."""
@@ -128,13 +124,18 @@ class _Traceback:
     other: int | None = None
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """An event, and the beginning of its line, from which its time is read once it is known to stay."""
+class _Kept(NamedTuple):
+    """What was said in a line; it is made an event, and its time is read, once it is known to stay."""
 
-    event: Event
+    what: str
+    tier: int
+    line: int
+    spoken: Spoken
+    speaker: Speaker
+    parsed: Parsed
+    attempt: int
+    after_step: int | None
     front: str
-    message_at: int
 
 
 @dataclass
@@ -215,7 +216,7 @@ class LogReader:
         classes = _classes_of(line.tags)
         if self._is_sample(line, classes):
             return
-        pieces = list(_pieces(text))
+        pieces = tuple(_pieces(text)) if text.count("[rank") > 1 else (text,)
         for number, piece in enumerate(pieces, 1):
             # What another writer cut into, and the end of a file that was cut off, may say half of a thing.
             self._piece(line, piece, classes, whole=line.whole and number == len(pieces))
@@ -236,17 +237,16 @@ class LogReader:
     def finish(self) -> FileLog:
         """What the file said, once it has been read."""
         self._end_pending()
-        kept: list[_Kept] = []
-        for key, events in self._said.items():
-            extra = self._counts[key] - len(events)
-            if extra > 0:
-                events[-1] = dataclasses.replace(events[-1], event=_again(events[-1].event, extra))
-            kept += events
-        kept.sort(key=lambda k: k.event.line)
-        for one in kept:
-            self._stamp(one.event.line, one.front, one.message_at)
+        kept: list[tuple[_Kept, int]] = []
+        for key, said in self._said.items():
+            repeats = max(self._counts[key] - len(said), 0)
+            kept += [(one, 0) for one in said[:-1]]
+            kept.append((said[-1], repeats))
+        kept.sort(key=lambda pair: pair[0].line)
+        for one, _ in kept:
+            self._stamp(one.line, one.front, one.spoken.message_at)
         self.log.stamps.sort(key=lambda pair: pair[0])
-        self.log.events = [one.event for one in kept]
+        self.log.events = [self._event(one, repeats) for one, repeats in kept]
         self.log.attempts = self._attempt + 1
         return self.log
 
@@ -346,7 +346,7 @@ class LogReader:
             self._broken = True
         if what == "exception":
             words = dict(parsed.words)
-            parsed = dataclasses.replace(parsed, words=words)
+            parsed = Parsed(parsed.what, parsed.numbers, words, parsed.named, parsed.tier)
             self._raised = _Raised(line.number, speaker, words)
             self._follow_to = line.number + CONTINUES_LINES
         self._emit(what, line_class.tier, line.number, spoken, speaker, parsed)
@@ -354,14 +354,33 @@ class LogReader:
     def _emit(
         self, what: str, tier: int, number: int, spoken: Spoken, speaker: Speaker, parsed: Parsed
     ) -> None:
-        text = spoken.message[: MAX_REPORT_CHARS if what == "detail" else MAX_TEXT_CHARS]
-        event = Event(
-            what=what,
-            tier=tier if parsed.tier is None else parsed.tier,
+        tier = tier if parsed.tier is None else parsed.tier
+        wording = parsed.words.get("form", "") if what in _NOISY else _DIGITS.sub("#", spoken.message[:120])
+        exact = tuple(sorted(parsed.numbers.items())) if what in _ALWAYS_KEPT else ()
+        group = spoken.group.uid if spoken.group else None
+        most = MAX_REPORT_CHARS if what == "detail" else MAX_TEXT_CHARS
+        if len(spoken.message) > most:
+            spoken = _with_message(spoken, spoken.message[:most])
+        after_step = self._step_seen if tier in (KILLER, LOOP) else None
+        said = _Kept(what, tier, number, spoken, speaker, parsed, self._attempt, after_step, self._front)
+        key = (what, speaker, self._attempt, group, wording, exact, parsed.named[:4])
+        kept = self._said.setdefault(key, [])
+        self._counts[key] = self._counts.get(key, 0) + 1
+        room = 1 if exact else 2 if what == "step" else KEPT_ALIKE
+        if len(kept) < room:
+            kept.append(said)
+        elif not exact:
+            kept[-1] = said
+
+    def _event(self, said: _Kept, repeats: int) -> Event:
+        spoken, speaker, parsed = said.spoken, said.speaker, said.parsed
+        return Event(
+            what=said.what,
+            tier=said.tier,
             file=self.log.file.name,
-            line=number,
-            text=text,
-            attempt=self._attempt,
+            line=said.line,
+            text=spoken.message,
+            attempt=said.attempt,
             rank=speaker.rank,
             rank_from=speaker.rank_from,
             group=spoken.group,
@@ -372,21 +391,10 @@ class LogReader:
             named=parsed.named,
             numbers=parsed.numbers,
             words=parsed.words,
+            after_step=said.after_step,
+            repeats=repeats,
             dropped=spoken.dropped,
         )
-        wording = parsed.words.get("form", "") if what in _NOISY else _DIGITS.sub("#", text[:120])
-        exact = tuple(sorted(parsed.numbers.items())) if what in _ALWAYS_KEPT else ()
-        group = spoken.group.uid if spoken.group else None
-        if event.tier in (1, 2) and self._step_seen is not None:
-            event = dataclasses.replace(event, after_step=self._step_seen)
-        key = (what, speaker, self._attempt, group, wording, exact, parsed.named[:4])
-        kept = self._said.setdefault(key, [])
-        self._counts[key] = self._counts.get(key, 0) + 1
-        room = 1 if exact else 2 if what == "step" else KEPT_ALIKE
-        if len(kept) < room:
-            kept.append(_Kept(event, self._front, spoken.message_at))
-        elif not exact:
-            kept[-1] = _Kept(event, self._front, spoken.message_at)
 
     def _step(self, parsed: Parsed, spoken: Spoken, speaker: Speaker) -> None:
         """A step that goes back behind a failure begins another attempt."""
@@ -463,9 +471,10 @@ class LogReader:
         """Whether a line is the body or the end of a traceback that this speaker has begun."""
         open_ = self._tracebacks.get(speaker)
         if open_ is None:
-            self._tracebacks = {
-                s: t for s, t in self._tracebacks.items() if line.number - t.line <= MAX_TRACEBACK_LINES
-            }
+            if self._tracebacks:
+                self._tracebacks = {
+                    s: t for s, t in self._tracebacks.items() if line.number - t.line <= MAX_TRACEBACK_LINES
+                }
             return False
         message = spoken.message
         self._body = line.number
@@ -606,9 +615,4 @@ def _note_frame(open_: _Traceback, frame: re.Match[str]) -> None:
 
 
 def _with_message(spoken: Spoken, message: str) -> Spoken:
-    return dataclasses.replace(spoken, message=message)
-
-
-def _again(event: Event, times: int) -> Event:
-    """The event with how often it was said besides."""
-    return dataclasses.replace(event, repeats=event.repeats + times)
+    return spoken._replace(message=message)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from harness.diagnose.texts.blocks import Blocks
+from harness.diagnose.texts.ends import LineEnds
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import NO_TAGS, line_of
 from harness.model.diagnosis import Citation
@@ -62,11 +63,12 @@ def _lines(file: TextFile, numbers: set[int]) -> dict[int, str]:
     number, last = 1, max(numbers) + LATER_LINES
     wanted = {n + k for n in numbers for k in range(LATER_LINES + 1)}
     near: dict[int, str] = {}
-    for block in Blocks(file.path):
-        data = block.data[: block.end]
-        count = data.count(b"\n")
+    ends = LineEnds()
+    for block in Blocks(file.path, reuse=True):
+        ends.of(block)
+        count = ends.before(block.end)
         if any(number <= n <= number + count for n in wanted):
-            for offset, raw in enumerate(data.split(b"\n")):
+            for offset, raw in enumerate(block.data[: block.end].split(b"\n")):
                 if number + offset in wanted:
                     near[number + offset] = line_of(number + offset, raw, NO_TAGS, whole=True).text
         number += count

@@ -1,6 +1,5 @@
 """All that the logs of one job say, with ranks placed and clocks compared: what the rules look at."""
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -85,9 +84,19 @@ class Story:
             found.sort(key=lambda pair: pair[0])
         return [event for _, event in found]
 
-    def of_rank(self, rank: int) -> Sequence[Event]:
-        """The last attempt's events of one rank."""
-        return self._by_rank.get(rank, ())
+    def of_rank(self, rank: int, *whats: str) -> Sequence[Event]:
+        """The last attempt's events of one rank, of some classes if any are given."""
+        own = self._by_rank.get(rank, ())
+        if not whats:
+            return own
+        key = (rank, whats)
+        if key not in self._spoken:
+            self._spoken[key] = tuple(event for event in own if event.what in whats)
+        return self._spoken[key]
+
+    @cached_property
+    def _spoken(self) -> dict[tuple[int, tuple[str, ...]], Sequence[Event]]:
+        return {}
 
     def others(self, ranks: Iterable[int]) -> tuple[int, ...]:
         """Everybody but some ranks."""
@@ -240,14 +249,14 @@ def _clocks(logs: Sequence[FileLog], mtimes: Mapping[str, float]) -> dict[str, C
 
 def _date(event: Event, clock: Clock) -> Event:
     if event.what == "block_exit" and (stamp := read_stamp(event.words.get("time", ""))) is not None:
-        return dataclasses.replace(event, at=stamp.seconds, precision_s=1.0)
+        return event.dated(stamp.seconds, 1.0)
     moment = clock.at(event.line)
     vague = moment.at is None or moment.precision_s > TOGETHER_S
     if event.what == "cancelled" and vague and (stamp := slurm_time(event.text)) is not None:
-        return dataclasses.replace(event, at=stamp.seconds, precision_s=1.0)
+        return event.dated(stamp.seconds, 1.0)
     if moment.at is None or clock.basis not in ("unix", "day"):
         return event
-    return dataclasses.replace(event, at=moment.at, precision_s=moment.precision_s)
+    return event.dated(moment.at, moment.precision_s)
 
 
 def _anchors(events: Iterable[Event]) -> list[Anchor]:

@@ -88,11 +88,11 @@ def _why_exception(event: Event, story: Story) -> str | None:
         return f"the job went on: {said} at {later.place}"
     if event.rank is None:
         return None
-    for asked in story.of_rank(event.rank):
-        if asked.what in ("sigterm", "preempted") and story.before(asked, event):
+    for asked in story.of_rank(event.rank, "sigterm", "preempted"):
+        if story.before(asked, event):
             return f"the rank had been asked to end at {asked.place}"
-    for timeout in story.of_rank(event.rank):
-        if timeout.what == "watchdog_timeout" and story.before(timeout, event):
+    for timeout in story.of_rank(event.rank, "watchdog_timeout"):
+        if story.before(timeout, event):
             return f"it came after the same rank's timeout at {timeout.place}"
     return None
 

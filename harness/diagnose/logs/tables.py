@@ -1,7 +1,9 @@
 """Tables over all ranks: the state of each, and how often each class of lines was said."""
 
 from collections import Counter
+from collections.abc import Mapping
 
+from harness.diagnose.logs.event import Event
 from harness.diagnose.logs.failures import Found
 from harness.diagnose.logs.story import Story
 from harness.diagnose.logs.symptoms import exit_code
@@ -98,7 +100,7 @@ def tier_counts(story: Story, found: Found) -> tuple[TierCount, ...]:
     for event in story.events:
         if not event.tier:
             continue
-        what = _class_of(event.what, event.numbers, story.later_step(event) is not None)
+        what = event.what if event.what != "retry" else _retry(event.numbers, story.later_step(event))
         key = (event.tier, what)
         counts[key] += 1 + event.repeats
         files.setdefault(key, set()).add(event.file)
@@ -119,10 +121,8 @@ def _is_symptom(what: str, symptoms: set[tuple[str, int, str]], causes: set[tupl
     return any(w == what for _, _, w in symptoms) and not any(w == what for _, _, w in causes)
 
 
-def _class_of(what: str, numbers: object, recovered: bool) -> str:
+def _retry(numbers: Mapping[str, int], later: Event | None) -> str:
     """Retries by how they went: the last of them is a failure, the rest is noise if the rank went on."""
-    if what != "retry" or not isinstance(numbers, dict):
-        return what
-    if numbers.get("try", 0) >= numbers.get("of", 1 << 30) and not recovered:
+    if numbers.get("try", 0) >= numbers.get("of", 1 << 30) and later is None:
         return "retry, exhausted"
-    return "retry, recovered" if recovered else "retry"
+    return "retry, recovered" if later is not None else "retry"

@@ -127,9 +127,7 @@ class _Parts(Generic[T]):
         finally:
             _shared.pop()
 
-    def collect(
-        self, results: dict[int, T], step: Callable[[], None] = lambda: None
-    ) -> list[list[int]]:
+    def collect(self, results: dict[int, T], step: Callable[[], None] = lambda: None) -> list[list[int]]:
         """Wait; those parts come back whose process died, or that had no process any more."""
         with self.pool:
             pending = set(self._running)

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.diagnose.logs.catalogue import BY_NAME, CLASSES
+from harness.diagnose.logs.catalogue import BY_NAME, CLASSES, PATTERNS
 from harness.diagnose.logs.code_lines import exception, retry, step
 from harness.diagnose.logs.comm_lines import mismatch
 from harness.diagnose.logs.event import Event
 from harness.diagnose.logs.launch_lines import cancelled, task_end
 from harness.diagnose.logs.machine_lines import cuda_error, xid
 from harness.diagnose.logs.nccl_lines import UNKNOWN_NUMEL, progress, work_timeout
-from harness.diagnose.logs.reader import PATTERNS, LogReader
+from harness.diagnose.logs.reader import LogReader
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.scan import Scanner
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.diagnose.logs.catalogue import PATTERNS
 from harness.diagnose.logs.event import Event, RankFrom
-from harness.diagnose.logs.reader import FOLLOWED_LINES, KEPT_ALIKE, PATTERNS, FileLog, LogReader
+from harness.diagnose.logs.reader import FOLLOWED_LINES, KEPT_ALIKE, FileLog, LogReader
 from harness.diagnose.texts.files import TextFile, find_texts
 from harness.diagnose.texts.scan import Scanner
 

@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 from harness.diagnose.texts import blocks
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line
-from harness.diagnose.texts.scan import (
+from harness.diagnose.texts.patterns import (
     HEAD,
     HEAD_LINES,
     SAMPLE,
     SAMPLE_LINES,
     TAIL,
     TAIL_LINES,
-    Lines,
     Pattern,
-    Scanner,
 )
+from harness.diagnose.texts.scan import Lines, Scanner
 
 PLACES = {HEAD, TAIL, SAMPLE}
 SCANNER = Scanner(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,18 +13,18 @@ from harness.diagnose.signals.formats.builder import Piece
 from harness.diagnose.signals.formats.deepspeed import DeepSpeed
 from harness.diagnose.signals.formats.foreign import LAST_RANK, Foreign, OpenSpan, TimerRow
 from harness.diagnose.signals.formats.megatron import Megatron
+from harness.diagnose.signals.formats.needles import PATTERNS, STEP_RECORD
 from harness.diagnose.signals.formats.torchtitan_lines import TorchtitanLines
 from harness.diagnose.texts.blocks import Blocks
 from harness.diagnose.texts.files import TextFile, find_texts
 from harness.diagnose.texts.lines import Line
 from harness.diagnose.texts.pool import each_file
-from harness.diagnose.texts.scan import Pattern, Scanner
+from harness.diagnose.texts.scan import Scanner
 
 if TYPE_CHECKING:
     from harness.diagnose.signals.formats.torchtitan_spans import SpanLog
 
 __all__ = [
-    "PATTERNS",
     "FileReaders",
     "FileRecords",
     "Foreign",
@@ -35,18 +34,6 @@ __all__ = [
     "read_foreign",
     "read_spans",
 ]
-
-STEP_RECORD = "STEP_RECORD"
-"""The tag of lines that may hold a record, or a part of one."""
-
-_NEEDLES = (
-    *("loss: ", "the checkpoint", "iteration ", "ranks (ms)", "/Rnk: ", "Ranks with "),
-    *("world size", "world_size ", "step=", "time (ms) |"),
-)
-"""One of them is in each line that a parser wants."""
-
-PATTERNS = tuple(Pattern(STEP_RECORD, re.escape(needle)) for needle in _NEEDLES)
-"""To be looked for in every file of kind ``text``; the lines go to `FileReaders`."""
 
 SPAN_BLOCK_BYTES = 8 << 20
 """JSON lines are read faster in larger blocks."""
