@@ -7,7 +7,6 @@ from pathlib import Path
 
 from harness.diagnose.by_logs import against_logs, symptoms, weighed_with_logs
 from harness.diagnose.decide import decide
-from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.gathered import Gathered, gather
 from harness.diagnose.job import (
     heard_in_logs,
@@ -24,6 +23,7 @@ from harness.diagnose.runbook import section_of
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 from harness.diagnose.stalls import frames_text
 from harness.diagnose.texts.globs import is_glob
+from harness.diagnose.texts.pool import OnProgress
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import (
     Diagnosis,

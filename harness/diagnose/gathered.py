@@ -8,7 +8,6 @@ from pathlib import Path
 from harness.bundle.layout import is_bundle
 from harness.bundle.reader import BundleReader
 from harness.diagnose.flight.evidence import Membership
-from harness.diagnose.flight.parallel import OnProgress
 from harness.diagnose.flight.room import FlightResult, analyse_dumps
 from harness.diagnose.flight.sources import DumpSource, find_dumps
 from harness.diagnose.hardware.find import Readings, find_readings, merge_readings
@@ -28,6 +27,7 @@ from harness.diagnose.signals.room import Circumstances, SignalsResult, analyse_
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 from harness.diagnose.stacks.samples import ProcessStacks, RankStacks, read_sampling
 from harness.diagnose.stacks.shares import RankShares, read_shares
+from harness.diagnose.texts.pool import OnProgress
 from harness.model.bundle import Manifest, RankMap, RankRecord
 
 

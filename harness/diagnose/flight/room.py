@@ -5,12 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.diagnose.flight.breaktable import break_table
 from harness.diagnose.flight.evidence import FlightEvidence, Membership, normalise
-from harness.diagnose.flight.findings import find_all
-from harness.diagnose.flight.parallel import OnProgress, load_tables
+from harness.diagnose.flight.intern import Interner
 from harness.diagnose.flight.sources import DumpSource
 from harness.diagnose.flight.waits import WaitGraph, build_graph
+from harness.diagnose.texts.pool import OnProgress
 from harness.model.breaktable import BreakTable
 from harness.model.diagnosis import Where
 from harness.model.finding import Finding
@@ -26,6 +25,10 @@ class FlightResult:
 
     def table(self, finding: Finding) -> BreakTable | None:
         """The calls around a finding's break."""
+        if not self.evidence.groups:
+            return None
+        from harness.diagnose.flight.breaktable import break_table
+
         return break_table(self.evidence, finding)
 
     def issued_at(self, rank: int, where: Where) -> float | None:
@@ -66,6 +69,13 @@ def analyse_dumps(
     `hang` is what is known from elsewhere of whether the job stood still (see `find_all`); the answer
     does not depend on the number of `workers`.
     """
+    if not sources:
+        evidence = normalise([], Interner(), memberships, world_size, tuple(complaints))
+        return FlightResult(evidence, build_graph(evidence), ())
+    # Loaded where there are dumps: logs often come alone.
+    from harness.diagnose.flight.findings import find_all
+    from harness.diagnose.flight.parallel import load_tables
+
     loaded = load_tables(sources, workers, on_progress)
     evidence = normalise(
         loaded.tables, loaded.interner, memberships, world_size, (*complaints, *loaded.complaints)

@@ -4,11 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.diagnose.logs.aistore.assess import assess
-from harness.diagnose.logs.aistore.chain import loader_link
-from harness.diagnose.logs.aistore.model import StorageReport
-from harness.diagnose.logs.aistore.read import read_daemons
 from harness.diagnose.logs.census import take_census
 from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.heads import JobHead, read_heads
@@ -26,6 +23,9 @@ from harness.diagnose.texts.pool import OnProgress
 from harness.model.diagnosis import RankState, Revision, TierCount, TimelineEntry
 from harness.model.finding import Finding
 from harness.model.ranks import format_ranks
+
+if TYPE_CHECKING:
+    from harness.diagnose.logs.aistore.model import StorageReport
 
 HEAD_LINES, LEAST_HEAD_LINES = 8000, 40
 """So many lines of all heads are read for what the job says of itself, and so many of each at least."""
@@ -47,7 +47,7 @@ class LogsResult:
     states: tuple[RankState, ...] = ()
     tiers: tuple[TierCount, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
-    storage: StorageReport | None = None
+    storage: "StorageReport | None" = None
     symptoms: tuple[Event, ...] = ()
     revised: tuple[Revision, ...] = ()
     complaints: tuple[str, ...] = ()
@@ -159,9 +159,14 @@ def first_reading(story: Story, finding: Finding | None) -> tuple[Revision, ...]
     )
 
 
-def _storage(texts: Texts, story: Story) -> StorageReport | None:
+def _storage(texts: Texts, story: Story) -> "StorageReport | None":
     if not texts.daemons:
         return None
+    # Loaded where there are logs of AIStore.
+    from harness.diagnose.logs.aistore.assess import assess
+    from harness.diagnose.logs.aistore.chain import loader_link
+    from harness.diagnose.logs.aistore.read import read_daemons
+
     death = [
         e.at for e in story.of("cancelled", "block_exit", "exit", "watchdog_timeout") if e.at is not None
     ]

@@ -4,9 +4,10 @@ import math
 import re
 from calendar import timegm
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from datetime import date
+from functools import lru_cache
 from itertools import islice
+from typing import NamedTuple
 
 DAY_S = 86400
 MAX_CHARS = 4096
@@ -21,7 +22,8 @@ FLOAT_S = 1e-6
 _MON = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _MONTHS = {name: number for number, name in enumerate(_MON.split("|"), 1)}
 
-_TIME = re.compile(r"(?:(?<![\d:.])|(?<=/\d{4}:))(\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?![\d:<])")
+_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?![\d:<])")
+_YEAR_BEFORE = re.compile(r"/\d{4}:$")
 
 # What may stand right before the time of day; read in a window of 24 characters, so it cannot run away.
 _DATE = re.compile(
@@ -43,6 +45,9 @@ _EPOCH = re.compile(
     r"(?<![A-Za-z0-9_])(?:ts|time|timestamp|@timestamp|created|epoch|time_ms|time_us|time_ns|unix_time)[\"']?"
     r" {0,2}[:=] {0,2}[\"']?(\d{10,19})(?:\.(\d{1,9}))?(?![\d.])"
 )
+
+_EPOCH_WORDS = ("ts", "time", "created", "epoch")
+"""One of them is in each key that `_EPOCH` knows."""
 
 _KEYED = re.compile(
     r"[\"'](?:ts|time|@?timestamp|asctime|datetime|date|receiveTimestamp|receive_time)[\"'] ?: ?[\"']?$"
@@ -74,8 +79,7 @@ _MAX_STAMPS = 12
 """A line with more is a table or an attack; the first ones serve as well."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """One time as it was printed.
 
     `seconds`: unix seconds where `dated` (in `YEARLESS` where not `has_year`; as if in UTC where not `zone`),
@@ -93,8 +97,7 @@ class Stamp:
     style: str
 
 
-@dataclass(frozen=True, slots=True)
-class FoundStamp:
+class FoundStamp(NamedTuple):
     """A stamp and where it stands, ``text[start:end]``; `leads` if it is of the line, not its subject."""
 
     stamp: Stamp
@@ -125,7 +128,7 @@ def read_stamp(text: str, before: int | None = None) -> Stamp | None:
     if own.style == "kernel":
         return chosen
     lag = (chosen.seconds - own.seconds) % 900
-    return replace(chosen, precision_s=max(chosen.precision_s, own.precision_s, min(lag, 900 - lag)))
+    return chosen._replace(precision_s=max(chosen.precision_s, own.precision_s, min(lag, 900 - lag)))
 
 
 def read_stamps(text: str, before: int | None = None) -> tuple[FoundStamp, ...]:
@@ -160,11 +163,11 @@ def slurm_time(text: str) -> Stamp | None:
     if said is None:
         return None
     found = next((s for s in _spots(text[said.end() : said.end() + 40]) if s[1] == 0), None)
-    return replace(found[0], style="slurm") if found else None
+    return found[0]._replace(style="slurm") if found else None
 
 
 def _spots(text: str) -> Iterator[tuple[Stamp, int, int]]:
-    for found in islice(_TIME.finditer(text), _MAX_STAMPS):
+    for found in islice(_times(text), _MAX_STAMPS):
         spot = _clock_time(text, found)
         if spot is not None:
             yield spot
@@ -172,12 +175,39 @@ def _spots(text: str) -> Iterator[tuple[Stamp, int, int]]:
         for found in islice(_KERNEL.finditer(text), _MAX_STAMPS):
             at = float(f"{found[1]}.{found[2]}")
             yield Stamp(at, False, False, False, _digits(found[2]), "kernel"), found.start(), found.end()
+    if not any(word in text for word in _EPOCH_WORDS):
+        return
     for found in islice(_EPOCH.finditer(text), _MAX_STAMPS):
         power = (len(found[1]) - 10) // 3 * 3
         if len(found[1]) - 10 == power and not (power and found[2]):
             seconds = float(f"{found[1]}.{found[2] or 0}") / 10**power
             precision = max(10.0**-power, FLOAT_S) if power else _digits(found[2])
             yield Stamp(seconds, True, True, True, precision, "epoch"), found.start(), found.end()
+
+
+def _times(text: str) -> Iterator[re.Match[str]]:
+    """Times of day that are not the rest of a longer number."""
+    for found in _TIME.finditer(text):
+        at = found.start()
+        before = text[at - 1] if at else ""
+        if not (before.isdecimal() or before in (":", ".")) or _YEAR_BEFORE.search(text[max(at - 6, 0) : at]):
+            yield found
+
+
+@lru_cache(maxsize=4096)
+def _day_before(text: str) -> re.Match[str] | None:
+    """The date at the end of what stands before a time: in a log mostly the same."""
+    return _DATE.search(text)
+
+
+@lru_cache(maxsize=4096)
+def _midnight(year: int, month: int, dom: int) -> int | None:
+    """Unix seconds at which a day begins in UTC, None if there is no such day."""
+    try:
+        date(year, month, dom)
+    except ValueError:
+        return None
+    return timegm((year, month, dom, 0, 0, 0))
 
 
 def _clock_time(text: str, found: re.Match[str]) -> tuple[Stamp, int, int] | None:
@@ -187,7 +217,7 @@ def _clock_time(text: str, found: re.Match[str]) -> tuple[Stamp, int, int] | Non
     of_day = hour * 3600 + minute * 60 + second + (float(f"0.{found[4]}") if found[4] else 0.0)
     precision = _digits(found[4]) if found[3] else 60.0
     floor = max(0, found.start() - 24)
-    day = _DATE.search(text[floor : found.start()])
+    day = _day_before(text[floor : found.start()])
     if day is None or day["ais"]:
         whole = found[3] and (
             day is not None or found.start() == 0 or text[found.start() - 1] in " \t\r[(|\"'=:"
@@ -251,11 +281,10 @@ def _stamp(
     end: int,
 ) -> tuple[Stamp, int, int] | None:
     year, month, dom = day
-    try:
-        date(year or YEARLESS, month, dom)
-    except ValueError:
+    midnight = _midnight(year or YEARLESS, month, dom)
+    if midnight is None:
         return None
-    at = timegm((year or YEARLESS, month, dom, 0, 0, 0)) + of_day - (offset or 0)
+    at = midnight + of_day - (offset or 0)
     return Stamp(at, True, year is not None, offset is not None, precision, style), start, end
 
 
@@ -264,10 +293,9 @@ def _leads(text: str, stamp: Stamp, start: int, last_end: int, last_style: str, 
     gap = text[max(last_end, start - 200) : start]
     # A progress bar that redraws itself ends at a carriage return: the line begins anew behind it.
     gap = gap[gap.rfind("\r") + 1 :]
-    if _KEYED.search(gap):
-        return True
-    if _SUBJECT.search(gap) or (stamp.style == "time" and _SPAN.search(gap)):
-        return False
+    by_words = _leads_by_words(gap, stamp.style == "time")
+    if by_words is not None:
+        return by_words
     if told:
         return True
     tokens = _BRACKETS.sub(" ", gap).replace("[", " ").replace("(", " ").split()
@@ -277,6 +305,14 @@ def _leads(text: str, stamp: Stamp, start: int, last_end: int, last_style: str, 
     spare = 1 if last_style == "syslog" else 0
     plain = sum(not _is_tag(token, first=last_end == 0) for token in tokens)
     return plain <= spare
+
+
+@lru_cache(maxsize=4096)
+def _leads_by_words(gap: str, of_day: bool) -> bool | None:
+    """What the words before a time make of it, None if nothing."""
+    if _KEYED.search(gap):
+        return True
+    return False if _SUBJECT.search(gap) or (of_day and _SPAN.search(gap)) else None
 
 
 def _is_tag(token: str, first: bool) -> bool:

@@ -1,17 +1,20 @@
 """What the storage's own logs add to a finding of the workers' logs."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
-from harness.diagnose.logs.aistore.model import StorageReport
 from harness.diagnose.logs.story import Story
 from harness.model.diagnosis import Where
 from harness.model.finding import Finding
 from harness.model.kinds import Confidence, Kind
 
+if TYPE_CHECKING:
+    from harness.diagnose.logs.aistore.model import StorageReport
+
 EXPLAINED = (Kind.STORAGE_FAILURE, Kind.DATA_CORRUPT)
 
 
-def with_storage(finding: Finding | None, storage: StorageReport, story: Story) -> Finding | None:
+def with_storage(finding: Finding | None, storage: "StorageReport", story: Story) -> Finding | None:
     """The finding with the storage's chain before its own, where the storage was not calm.
 
     Storage is blamed only together with what a rank says of it, or where the workers' logs say nothing else.
