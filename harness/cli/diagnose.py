@@ -1,5 +1,6 @@
 """`drill diagnose PATH...`."""
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -120,7 +121,10 @@ def _diagnosed(paths: tuple[Path, ...], world_size: int | None, thresholds: tupl
         # All that weighs is loaded while other processes read.
         from harness.diagnose.api import diagnose
 
-        return diagnose(*paths, world_size=world_size, on_progress=bar.update, limits=limits, logs=logs)
+        result = diagnose(*paths, world_size=world_size, on_progress=bar.update, limits=limits, logs=logs)
+    # All that was read lives to the end: no look for cycles in it then.
+    gc.freeze()
+    return result
 
 
 def _show(result: "Result", html: Path | None, md: Path | None, as_json: bool) -> None:

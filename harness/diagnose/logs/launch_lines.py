@@ -159,7 +159,8 @@ CLASSES = (
         shell_killed,
     ),
     LineClass("return_code", KILLER, r"exits with return code = ", return_code),
-    LineClass("block_index", CONTEXT, r"\[[0-9]+\]:[ ]*$", block_index),
+    # What is found is looked at: with no more than "]:" to look for, all lines would be, at half the speed.
+    LineClass("block_index", CONTEXT, r"[0-9]\]:\n|[0-9]\]: \n|[0-9]\]:  [ ]*$", block_index),
     LineClass("exit_ok", CONTEXT, r" exits successfully", ended_well),
     LineClass(
         "block_field",

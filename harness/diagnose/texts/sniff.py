@@ -3,6 +3,7 @@
 import codecs
 import json
 import re
+from itertools import islice
 
 HEAD_BYTES = 64 << 10
 
@@ -14,6 +15,7 @@ ELSE = "else"
 BINARY = "binary"
 EMPTY = "empty"
 
+_LINE = re.compile(rb"[^\r\n]+")
 _MARKUP = re.compile(rb"<(?:!doctype|html|svg|\?xml)", re.IGNORECASE)
 _COUNTERS = re.compile(
     rb"^=+NVSMI LOG=+|^(?:# (?:HELP|TYPE) )?DCGM_(?:FI|EXP)_\w+|^# Port (?:extended )?counters: Lid \d"
@@ -48,8 +50,8 @@ def sniff(head: bytes) -> str:
         controls = len(head) - len(head.translate(None, _CONTROLS)) if len(head) > _MIN_BYTES else 0
         if not head or head.count(0) * 10 > len(head) or controls * 100 > len(head) * 8:
             return BINARY
-    lines = [line.strip() for line in head.removeprefix(codecs.BOM_UTF8).splitlines()]
-    first = [line for line in lines if line][:20]
+    lines = (found[0].strip() for found in _LINE.finditer(head.removeprefix(codecs.BOM_UTF8)))
+    first = list(islice(filter(None, lines), 20))
     if not first:
         return EMPTY
     if _MARKUP.match(first[0]) or any(_COUNTERS.search(line) for line in first):
