@@ -54,8 +54,8 @@ class Census:
         """Ranks that should be there and are not heard; none if the world size is not stated."""
         return tuple(r for r in range(self.world_size or 0) if r not in self.heard)
 
-    def place(self, event: Event) -> Event:
-        """The event with its global rank, where it is known, and its host."""
+    def place(self, event: Event) -> tuple[int | None, RankFrom | None, str | None]:
+        """An event's global rank, where it is known, what says so, and its host."""
         host = event.host or self.file_hosts.get(event.file)
         rank, source = event.rank, event.rank_from
         if source is RankFrom.GROUP and event.group is not None:
@@ -74,7 +74,7 @@ class Census:
             rank, source = None, None
         if rank is not None and host is None:
             host = self.hosts.get(rank)
-        return event.placed(rank, source if rank is not None else None, host)
+        return rank, source if rank is not None else None, host
 
     def _agrees(self, event: Event) -> bool:
         pid = event.numbers.get("pid")

@@ -136,7 +136,7 @@ def find_failures(story: Story) -> Found:
             continue
         because = why_symptom(event, story)
         if because is not None:
-            found.symptoms.append(dataclasses.replace(event, symptom_of=because))
+            found.symptoms.append(event.as_symptom(because))
         else:
             loose.append(failure)
     found.failures = _aftermath_dropped(_merged(loose, story), story, found)
@@ -511,7 +511,7 @@ def _aftermath_dropped(failures: Sequence[Failure], story: Story, found: Found) 
             kept.append(failure)
             continue
         why = f"it came after the timeout at {late.place}" if late else "its own watchdog had given up"
-        found.symptoms.append(dataclasses.replace(failure.event, symptom_of=why))
+        found.symptoms.append(failure.event.as_symptom(why))
     return kept
 
 

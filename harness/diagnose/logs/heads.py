@@ -29,6 +29,7 @@ def _by_needle() -> dict[str, list[rules.Rule]]:
 
 
 _BY_NEEDLE = _by_needle()
+_MAY_BE_ANSI = re.compile(r"\x1b|\[[0-9;]{1,12}m")
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,14 @@ def read_heads(heads: Mapping[str, Sequence[tuple[int, str]]]) -> JobHead:
     """
     seen = _Seen()
     for file, lines in heads.items():
-        texts = [(number, _plain(text[:MAX_LINE_CHARS])) for number, text in islice(lines, MAX_LINES)]
-        # Most needles are in no line of a file, which one look at all of them tells.
-        whole = "\n".join(text for _, text in texts).lower()
+        given = [(number, text[:MAX_LINE_CHARS]) for number, text in islice(lines, MAX_LINES)]
+        # Most needles, and most often colours, are in no line of a file, which one look at all of them tells.
+        whole = "\n".join(text for _, text in given)
+        plain = _MAY_BE_ANSI.search(whole) is None
+        whole = whole.lower() if plain else rules.ANSI.sub("", whole).lower()
         needles = [needle for needle in _BY_NEEDLE if needle in whole]
-        for number, text in texts:
-            seen.read(file, number, text, needles)
+        for number, text in given:
+            seen.read(file, number, text if plain else rules.ANSI.sub("", text), needles)
     return _head(seen)
 
 
@@ -232,10 +235,6 @@ def _nodes(world: World, placed: Mapping[int, Member]) -> Fact[int]:
     return Fact(
         len(hosts), tuple(Stated(len(hosts), m.file, m.line, m.text) for m in list(hosts.values())[:4])
     )
-
-
-def _plain(text: str) -> str:
-    return rules.ANSI.sub("", text) if "[" in text else text
 
 
 def _first_time(text: str) -> str | None:

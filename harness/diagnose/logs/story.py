@@ -206,7 +206,11 @@ def tell(
 ) -> Story:
     """Place and date all events, split attempts, compare clocks. `mtimes`: when files were last written."""
     clocks = _clocks(logs, mtimes)
-    placed = [_date(census.place(event), clocks[log.file.name]) for log in logs for event in log.events]
+    placed = [
+        event.placed(*census.place(event), *_date(event, clocks[log.file.name]))
+        for log in logs
+        for event in log.events
+    ]
     alignment = align(clocks, _anchors(placed), _same_host(logs, census))
     last = max((log.attempts - 1 for log in logs), default=0)
     of_attempt: dict[int, list[Event]] = {}
@@ -247,16 +251,17 @@ def _clocks(logs: Sequence[FileLog], mtimes: Mapping[str, float]) -> dict[str, C
     }
 
 
-def _date(event: Event, clock: Clock) -> Event:
+def _date(event: Event, clock: Clock) -> tuple[float | None, float]:
+    """When an event was, and how exactly that is known."""
     if event.what == "block_exit" and (stamp := read_stamp(event.words.get("time", ""))) is not None:
-        return event.dated(stamp.seconds, 1.0)
+        return stamp.seconds, 1.0
     moment = clock.at(event.line)
     vague = moment.at is None or moment.precision_s > TOGETHER_S
     if event.what == "cancelled" and vague and (stamp := slurm_time(event.text)) is not None:
-        return event.dated(stamp.seconds, 1.0)
+        return stamp.seconds, 1.0
     if moment.at is None or clock.basis not in ("unix", "day"):
-        return event
-    return event.dated(moment.at, moment.precision_s)
+        return event.at, event.precision_s
+    return moment.at, moment.precision_s
 
 
 def _anchors(events: Iterable[Event]) -> list[Anchor]:

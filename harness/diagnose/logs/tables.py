@@ -1,6 +1,6 @@
 """Tables over all ranks: the state of each, and how often each class of lines was said."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 
 from harness.diagnose.logs.event import Event
@@ -91,7 +91,7 @@ def _exits(story: Story) -> dict[int, str]:
 
 def tier_counts(story: Story, found: Found) -> tuple[TierCount, ...]:
     """Classes of lines by tier, all ranks; the last attempt's."""
-    counts: Counter[tuple[int, str]] = Counter()
+    counts: dict[tuple[int, str], int] = defaultdict(int)
     ranks: dict[tuple[int, str], set[int]] = {}
     files: dict[tuple[int, str], set[str]] = {}
     first: dict[tuple[int, str], str] = {}
@@ -102,14 +102,15 @@ def tier_counts(story: Story, found: Found) -> tuple[TierCount, ...]:
             continue
         what = event.what if event.what != "retry" else _retry(event.numbers, story.later_step(event))
         key = (event.tier, what)
+        if key not in first:
+            first[key], files[key], ranks[key] = event.place, set(), set()
         counts[key] += 1 + event.repeats
-        files.setdefault(key, set()).add(event.file)
-        first.setdefault(key, event.place)
+        files[key].add(event.file)
         if event.rank is not None:
-            ranks.setdefault(key, set()).add(event.rank)
+            ranks[key].add(event.rank)
     return tuple(
         TierCount(
-            tier, what, count, format_ranks(ranks.get((tier, what), ())),
+            tier, what, count, format_ranks(ranks[tier, what]),
             len(files[tier, what]), first[tier, what],
             symptom=_is_symptom(what, symptoms, causes),
         )
