@@ -64,7 +64,7 @@ def _lines(file: TextFile, numbers: set[int]) -> dict[int, str]:
     wanted = {n + k for n in numbers for k in range(LATER_LINES + 1)}
     near: dict[int, str] = {}
     ends = LineEnds()
-    for block in Blocks(file.path, reuse=True):
+    for block in Blocks(file.path):
         ends.of(block)
         count = ends.before(block.end)
         if any(number <= n <= number + count for n in wanted):

@@ -22,7 +22,7 @@ def heard_after_all(census: Census, logs: Sequence[FileLog]) -> None:
         if log.file.rank is not None or not any(s.rank_from == "prefix" for s in log.speakers):
             continue
         needles = {rank: f"[rank{rank}]:".encode() for rank in silent}
-        for block in Blocks(log.file.path, reuse=True):
+        for block in Blocks(log.file.path):
             if block.data.find(b"[rank", 0, block.end) < 0:
                 continue
             for rank, needle in list(needles.items()):

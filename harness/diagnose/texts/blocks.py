@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -44,8 +45,8 @@ class Blocks:
     size: int = 0
     """Bytes a block; 0: BLOCK_BYTES."""
 
-    reuse: bool = False
-    """Whether each block but the last two may be overwritten: new memory costs more than reading into it."""
+    memory: list[bytearray] | None = None
+    """What is lent by `lent_memory`: each block but the last two is overwritten then."""
 
     complaints: list[str] = field(default_factory=list)
 
@@ -62,7 +63,7 @@ class Blocks:
             self.complaints.append(reason(error))
 
     def _cut(self, source: "_Plain | _Packed", size: int) -> Iterator[Block]:
-        memory = _buffers(size, reuse=self.reuse)
+        memory = _buffers(size, self.memory)
         data, have, rest, ended, endless = bytearray(), 0, 0, False, 0
         while not ended:
             before, data = data, next(memory)
@@ -86,9 +87,23 @@ class Blocks:
             self.complaints.append(f"{lines} longer than {size >> 10} KiB: only the beginning was read")
 
 
-def _buffers(size: int, *, reuse: bool) -> Iterator[bytearray]:
+_spare: list[list[bytearray]] = []
+
+
+@contextmanager
+def lent_memory() -> Iterator[list[bytearray]]:
+    """Memory for the blocks of one file, and then of the next: new memory costs more than reading into it."""
+    memory = _spare.pop() if _spare else []
+    try:
+        yield memory
+    finally:
+        _spare.append(memory)
+
+
+def _buffers(size: int, kept: list[bytearray] | None) -> Iterator[bytearray]:
     """Memory for one block after the other. Three, since one more is filled while two are in use."""
-    kept = [bytearray(size) for _ in range(3 if reuse else 0)]
+    if kept is not None and (not kept or len(kept[0]) != size):
+        kept[:] = [bytearray(size) for _ in range(3)]
     while True:
         yield from kept or (bytearray(size),)
 

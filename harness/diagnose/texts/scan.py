@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.diagnose.texts.blocks import Block, Blocks
+from harness.diagnose.texts.blocks import Block, Blocks, lent_memory
 from harness.diagnose.texts.ends import LineEnds, line_end
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line, line_of
@@ -38,7 +38,7 @@ class Scanner:
 
         Raises: hyperscan.error, for a pattern that is none.
         """
-        return Lines(Blocks(file.path, reuse=True), database_of(self.patterns))
+        return Lines(Blocks(file.path), database_of(self.patterns))
 
 
 class Lines:
@@ -60,6 +60,10 @@ class Lines:
         return self._blocks.complaints
 
     def __iter__(self) -> Iterator[Line]:
+        with lent_memory() as self._blocks.memory:
+            yield from self._lines()
+
+    def _lines(self) -> Iterator[Line]:
         number = 1
         ends = LineEnds()
         for block, last in _with_last(self._blocks):
@@ -78,10 +82,10 @@ class Lines:
         data, end = block.data, block.end
         wanted = iter(sorted(marks))
         marked = next(wanted, end)
-        start = 0
+        start = next_start = 0
+        at = number - 1
         while True:
-            if not self.follow:
-                start = marked
+            start = next_start if self.follow else marked
             if start >= end:
                 return
             if start == marked:
@@ -90,12 +94,12 @@ class Lines:
             whole = block.whole or stop < end
             raw = data[start:stop].rstrip(b"\r")
             mask = marks.get(start, 0)
-            at = number + ends.before(start)
+            at = at + 1 if start == next_start else number + ends.before(start)
+            next_start = stop + 1
             if b"\r" in raw:
                 yield from self._parts(at, raw, start, mask, hits, whole=whole)
             else:
                 yield line_of(at, raw, self._database.tags(mask), whole=whole)
-            start = stop + 1
 
     def _parts(
         self, number: int, raw: bytearray, start: int, mask: int, hits: Sequence[int], *, whole: bool
