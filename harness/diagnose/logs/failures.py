@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from harness.diagnose.logs.event import Event, RankFrom
 from harness.diagnose.logs.machine_lines import HARDWARE_XIDS
+from harness.diagnose.logs.phrases import Phrase
 from harness.diagnose.logs.story import DATED, Story
 from harness.diagnose.logs.symptoms import (
     OF_OTHERS,
@@ -42,39 +43,50 @@ AFTERMATH_XIDS = frozenset((45,))
 INFORMING_XIDS = frozenset((63, 64, 92, 94))
 """Recovered, or noted for the next reset: a cause only if something broke on that card."""
 
-_CORRUPT_TYPES = re.compile(
-    r"(?:UnidentifiedImageError|BadZipFile|BadGzipFile|UnpicklingError|JSONDecodeError|ArrowInvalid|SafetensorError|"
-    r"UnicodeDecodeError|ParquetError|LibsndfileError|CorruptedDataError|DataCorruptionError|ChecksumError|ZstdError|LZMAError)$"
+_CORRUPT_TYPES = (
+    *("UnidentifiedImageError", "BadZipFile", "BadGzipFile", "UnpicklingError", "JSONDecodeError"),
+    *("ArrowInvalid", "SafetensorError", "UnicodeDecodeError", "ParquetError", "LibsndfileError"),
+    *("CorruptedDataError", "DataCorruptionError", "ChecksumError", "ZstdError", "LZMAError"),
 )
-_CORRUPT_WORDS = re.compile(
+"""What names of exceptions end with."""
+_CORRUPT_WORDS = Phrase(
     r"checksum mismatch|crc(?:32)? mismatch|corrupt(?:ed)? (?:file|shard|record|sample|data|index|image)|"
     r"(?:file|shard|image|record|tar) is (?:corrupt|truncated)|manifest (?:mismatch|"
     r"does not match)|schema mismatch|truncated (?:file|shard|record)",
-    re.IGNORECASE,
+    *("mismatch", "corrupt", "truncated", "does not match"),
+    ignore_case=True,
 )
-_STORAGE_TYPES = re.compile(
-    r"(?:AISBatchLoaderError|AISError|AISRetryableError|MaxRetryError|EndpointConnectionError|ClientError|ReadTimeoutError|"
-    r"ConnectTimeoutError|ConnectionClosedError|IncompleteReadError|IncompleteRead|ProtocolError|ChunkedEncodingError|"
-    r"NoCredentialsError|BotoCoreError|ServiceUnavailable|TooManyRequests|RetryError)$"
+_STORAGE_TYPES = (
+    *("AISBatchLoaderError", "AISError", "AISRetryableError", "MaxRetryError", "EndpointConnectionError"),
+    *("ClientError", "ReadTimeoutError", "ConnectTimeoutError", "ConnectionClosedError", "RetryError"),
+    *("IncompleteReadError", "IncompleteRead", "ProtocolError", "ChunkedEncodingError", "BotoCoreError"),
+    *("NoCredentialsError", "ServiceUnavailable", "TooManyRequests"),
 )
-_STORAGE_WORDS = re.compile(
+"""What names of exceptions end with."""
+_STORAGE_WORDS = Phrase(
     r"Errno (?:5|28|30|107|116|121|122)\b|No space left on device|Disk quota exceeded|Input/output error|"
     r"Stale file handle|Read-only file system|Max retries exceeded|retries exhausted|"
     r"SlowDown|503 Service Unavailable",
-    re.IGNORECASE,
+    *("errno ", "no space left", "disk quota", "input/output", "stale file", "read-only file"),
+    *("max retries", "retries exhausted", "slowdown", "503 service"),
+    ignore_case=True,
 )
-_CHECKPOINT_WORDS = re.compile(
-    r"checkpoint|ckpt|torch\.save|PytorchStreamWriter|\.distcp\b|unexpected pos \d", re.IGNORECASE
+_CHECKPOINT_WORDS = Phrase(
+    r"checkpoint|ckpt|torch\.save|PytorchStreamWriter|\.distcp\b|unexpected pos \d",
+    *("checkpoint", "ckpt", "torch.save", "pytorchstreamwriter", ".distcp", "unexpected pos"),
+    ignore_case=True,
 )
-_NOT_FINITE = re.compile(
+_NOT_FINITE = Phrase(
     r"found (?:NaN|Inf)\b|\b(?:NaN|Inf) (?:in|loss|grad)|"
     r"(?:loss|grad(?:ient)?s?(?: norm)?) (?:is|are|was|became) (?:NaN|Inf|not finite)|"
     r"non-finite (?:loss|grad)",
-    re.IGNORECASE,
+    *("nan", "inf", "not finite", "non-finite"),
+    ignore_case=True,
 )
-_HOST_MEMORY = re.compile(
+_HOST_MEMORY = Phrase(
     r"DataLoader worker \(pid.{0,30}killed by signal: (Killed|Bus error)|Cannot allocate memory|"
-    r"(?<![A-Za-z])MemoryError|node running low on memory"
+    r"(?<![A-Za-z])MemoryError|node running low on memory",
+    *("DataLoader worker", "Cannot allocate", "MemoryError", "running low"),
 )
 
 
@@ -297,7 +309,7 @@ def _kind_of_exception(event: Event, story: Story) -> Failure:
     said, name = event.words.get("said", ""), event.words.get("type", "").rsplit(".", 1)[-1]
     whole = f"{name}: {said}"
     in_checkpoint = event.words.get("in") == "checkpoint" or bool(_CHECKPOINT_WORDS.search(whole))
-    storage = bool(_STORAGE_TYPES.search(name) or _STORAGE_WORDS.search(whole))
+    storage = name.endswith(_STORAGE_TYPES) or bool(_STORAGE_WORDS.search(whole))
     if found := _HOST_MEMORY.search(whole):
         how = "shared_memory" if found[1] == "Bus error" else "oom_killed" if found[1] else None
         return _of(Kind.HOST_OOM, event, how=how)
@@ -305,7 +317,7 @@ def _kind_of_exception(event: Event, story: Story) -> Failure:
         return _of(Kind.CHECKPOINT_FAILED, event, how="exception", site="checkpoint")
     if _NOT_FINITE.search(whole):
         return _not_finite(event, story)
-    if _CORRUPT_TYPES.search(name) or _CORRUPT_WORDS.search(whole):
+    if name.endswith(_CORRUPT_TYPES) or _CORRUPT_WORDS.search(whole):
         return _of(Kind.DATA_CORRUPT, event, how="exception", site=event.words.get("in"))
     if storage or (
         event.words.get("in") == "dataloader" and re.search(r"Connection|Timeout|timed out", whole)

@@ -1,8 +1,7 @@
 """Which deaths and errors only follow from others: they are never causes (DIAGNOSIS, logs, rule 3)."""
 
-import re
-
 from harness.diagnose.logs.event import Event
+from harness.diagnose.logs.phrases import Phrase
 from harness.diagnose.logs.story import Story
 
 CLEANUP_AFTER_S, CLEANUP_UNTIL_S = 20.0, 120.0
@@ -24,7 +23,7 @@ OF_OTHERS = (
 )
 """What a rank says of others, or of all."""
 
-COMMUNICATION = re.compile(
+COMMUNICATION = Phrase(
     r"gloo/transport|Connection closed by peer \[|Connection reset by peer \[|Read error \[|Write error \[|"
     r"Timed out waiting \d{1,12} ?ms for (?:send|recv)|monitoredBarrier|Dist(?:Network|Backend|Store)Error|"
     r"NCCL error|nccl\w{1,30}Error|ProcessGroup(?:Gloo|NCCL)|TCPStore|sendBytes|recvValue|"
@@ -34,20 +33,28 @@ COMMUNICATION = re.compile(
     r"ConnectionRefusedError|"
     r"^(?:RuntimeError: )?Connection reset by peer|store->get|key-value store|Process "
     r"group .{0,40}(?:destroyed|aborted)",
+    *("gloo/transport", "by peer", "error [", "Timed out waiting", "monitoredBarrier", "NCCL", "nccl"),
+    *("ProcessGroup", "TCPStore", "sendBytes", "recvValue", "ollective operation timeout", "Rendezvous"),
+    *("mismatch between", "store based", "waiting for clients", "Socket Timeout", "Broken", "Connection"),
+    *("store->get", "key-value store", "Process group", "Dist"),
 )
-WRAPPERS = re.compile(
-    r"ChildFailedError|SignalException|SystemExit|KeyboardInterrupt|CalledProcessError|RayTaskError|RayActorError|"
-    r"ActorDiedError|WorkerCrashedError|ProcessExitedException|ProcessRaisedException|TrainingFailedError|"
-    r"RemoteTraceback|BdbQuit|GeneratorExit"
+WRAPPERS = (
+    *("ChildFailedError", "SignalException", "SystemExit", "KeyboardInterrupt", "CalledProcessError"),
+    *("RayTaskError", "RayActorError", "ActorDiedError", "WorkerCrashedError", "ProcessExitedException"),
+    *("ProcessRaisedException", "TrainingFailedError", "RemoteTraceback", "BdbQuit", "GeneratorExit"),
 )
-STOPPED = re.compile(r"killed by signal: (?:Terminated|Interrupt|Hangup)|Received SIG(?:TERM|INT|HUP)")
+STOPPED = Phrase(
+    r"killed by signal: (?:Terminated|Interrupt|Hangup)|Received SIG(?:TERM|INT|HUP)",
+    *("killed by signal", "Received SIG"),
+)
 RAISED = (
     *("exception", "cuda_launch", "cuda_other", "device_assert", "loader_death", "ais_loader", "device_oom"),
     *("ecc", "shared_memory", "storage", "crash"),
 )
 """What a program says of itself; some of it is handled."""
 
-NOT_FATAL = re.compile(r"(?:Warning|StopIteration)$")
+NOT_FATAL = ("Warning", "StopIteration")
+"""What names of exceptions end with that need not end anything."""
 
 
 def is_communication(event: Event) -> bool:
@@ -57,7 +64,8 @@ def is_communication(event: Event) -> bool:
 
 def is_wrapper(event: Event) -> bool:
     """Whether an exception only reports that a process ended."""
-    return bool(WRAPPERS.search(event.words.get("type", event.text)))
+    raised = event.words.get("type", event.text)
+    return any(name in raised for name in WRAPPERS)
 
 
 def why_symptom(event: Event, story: Story) -> str | None:
@@ -77,7 +85,7 @@ def _why_exception(event: Event, story: Story) -> str | None:
             return "it only reports that a process ended"
         if is_communication(event):
             return "it speaks of lost communication"
-        if NOT_FATAL.search(event.words.get("type", "")):
+        if event.words.get("type", "").endswith(NOT_FATAL):
             return "it need not end anything"
     if STOPPED.search(event.text):
         return "somebody asked it to end"
