@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
@@ -66,7 +67,7 @@ class Database:
     def begin(self) -> None:
         """Begin to compile, while this thread does something else."""
         if self._compiled is None and self._compiling is None:
-            self._compiling = threading.Thread(target=self._compile)
+            self._compiling = threading.Thread(target=self._compile_quietly)
             self._compiling.start()
 
     def ready(self) -> hyperscan.Database:
@@ -78,6 +79,11 @@ class Database:
             self._compiling.join()
             self._compiling = None
         return self._compiled or self._compile()
+
+    def _compile_quietly(self) -> None:
+        # A pattern that is none is tried again, and complained of, where it is needed.
+        with suppress(hyperscan.error):
+            self._compile()
 
     def _compile(self) -> hyperscan.Database:
         caseless = hyperscan.HS_FLAG_CASELESS
