@@ -4,14 +4,16 @@
 
 Two sets of 64 files of training output with prefixes: one interesting line in 2000, and one in 50. Over each,
 `grep -E` with the three tiers of patterns and `drill diagnose FOLDER` as a whole process, one after the
-other, so that both meet the same load and warm caches. ratio: drill's seconds by grep's, medians. Peak
-memory: of the process and its children together, shared pages counted once (PSS). With --size 10 also a
-tenth of the bytes, which should take a tenth of the time. What drill answers does not matter here.
+other, so that both meet the same load and warm caches. ratio: drill's seconds by grep's, medians. CPU: user
+and system time, of drill's processes together. Peak memory: of the process and its children together, shared
+pages counted once (PSS), in a run of its own, since to look costs time. With --size 10 also a tenth of the
+bytes, which should take a tenth of the time. What drill answers does not matter here.
 """
 
 import argparse
 import os
 import random
+import resource
 import shutil
 import statistics
 import subprocess
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -103,21 +105,29 @@ def peak_of(process: psutil.Process, stop: threading.Event, found: list[int]) ->
         found[0] = max(found[0], total)
 
 
-def timed(command: Sequence[str], environment: dict[str, str] | None = None) -> tuple[float, int]:
-    """Seconds and peak bytes of a command. Its output goes to a file: grep into nothing stops at once."""
+def timed(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
+    """Seconds of a command, by the clock and of CPU. Into a file: grep into nothing stops at once."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.perf_counter()
-    with (
-        tempfile.TemporaryFile() as out,
-        subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL, env=environment) as run,
-    ):
+    with tempfile.TemporaryFile() as out:
+        subprocess.run(command, stdout=out, stderr=subprocess.DEVNULL, env=environment, check=False)
+    took = time.perf_counter() - begun
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return took, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def held(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Peak bytes of a command."""
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
+    ) as run:
         stop, found = threading.Event(), [0]
         watcher = threading.Thread(target=peak_of, args=(psutil.Process(run.pid), stop, found))
         watcher.start()
         run.wait()
-        took = time.perf_counter() - begun
         stop.set()
         watcher.join()
-    return took, found[0]
+    return found[0]
 
 
 def grep(folder: Path) -> list[str]:
@@ -127,23 +137,27 @@ def grep(folder: Path) -> list[str]:
 
 def compared(name: str, folder: Path, size: int, rounds: int) -> None:
     drill = [sys.executable, "-m", "harness.cli", "diagnose", str(folder), "--json"]
-    # As most people have it: words are bytes to grep then, and that is its fast way.
-    bytes_only = {**os.environ, "LC_ALL": "C"}
-    took: dict[str, list[float]] = {"grep, UTF-8": [], "grep, LC_ALL=C": [], "drill": []}
-    peak = 0
+    runs = {
+        "grep, UTF-8": (grep(folder), {**os.environ, "LC_ALL": "C.UTF-8"}),
+        # Words are bytes to grep then, and that is its fast way.
+        "grep, LC_ALL=C": (grep(folder), {**os.environ, "LC_ALL": "C"}),
+        # What is installed has its bytecode: so has this, after the first run, which is for memory.
+        "drill": (drill, {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}),
+    }
+    peak = held(*runs["drill"])
+    took: dict[str, list[float]] = {what: [] for what in runs}
+    cpu: list[float] = []
     for _ in range(rounds):
-        took["grep, UTF-8"].append(timed(grep(folder), {**os.environ, "LC_ALL": "C.UTF-8"})[0])
-        took["grep, LC_ALL=C"].append(timed(grep(folder), bytes_only)[0])
-        seconds, held = timed(drill)
-        took["drill"].append(seconds)
-        peak = max(peak, held)
+        for what, (command, environment) in runs.items():
+            seconds, used = timed(command, environment)
+            took[what].append(seconds)
+            cpu += [used] if what == "drill" else []
     middle = {what: statistics.median(values) for what, values in took.items()}
     ratios = [middle["drill"] / middle[what] for what in took if what != "drill"]
     print(
         f"| {name} | {size / 2**30:.2f} GiB | "
         + " | ".join(f"{seconds:.2f} s" for seconds in middle.values())
-        + f" | {ratios[0]:.2f} / {ratios[1]:.2f} | {size / 1e9 / middle['drill']:.2f} GB/s "
-        f"| {peak / 2**20:.0f} MiB |"
+        + f" | {ratios[0]:.2f} / {ratios[1]:.2f} | {statistics.median(cpu):.2f} s | {peak / 2**20:.0f} MiB |"
     )
     sys.stdout.flush()
 
@@ -160,7 +174,9 @@ def main() -> None:
     root = args.keep or Path(tempfile.mkdtemp(prefix="drill-bench-"))
     print("\n## Triage of logs (`benchmarks/logs.py`)\n")
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
-    print("| interesting | size | grep, UTF-8 | grep, LC_ALL=C | drill | ratios | drill | peak memory |")
+    print(
+        "| interesting | size | grep, UTF-8 | grep, LC_ALL=C | drill | ratios | CPU of drill | peak memory |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     try:
         for part in sorted({args.size, 1}, reverse=True):
@@ -169,8 +185,8 @@ def main() -> None:
                 size = int(args.gib * 2**30 / part)
                 if not folder.exists():
                     write_set(folder, size, every)
-                held = sum(file.stat().st_size for file in folder.iterdir())
-                compared(name, folder, held, args.rounds)
+                written = sum(file.stat().st_size for file in folder.iterdir())
+                compared(name, folder, written, args.rounds)
     finally:
         if not args.keep:
             shutil.rmtree(root)

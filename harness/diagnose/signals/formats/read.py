@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from harness.diagnose.signals.formats.attempts import merged
 from harness.diagnose.signals.formats.builder import Piece
-from harness.diagnose.signals.formats.deepspeed import DeepSpeed
+from harness.diagnose.signals.formats.file_records import FileRecords
 from harness.diagnose.signals.formats.foreign import LAST_RANK, Foreign, OpenSpan, TimerRow
-from harness.diagnose.signals.formats.megatron import Megatron
 from harness.diagnose.signals.formats.needles import PATTERNS, STEP_RECORD
-from harness.diagnose.signals.formats.torchtitan_lines import TorchtitanLines
 from harness.diagnose.texts.blocks import Blocks
 from harness.diagnose.texts.files import TextFile, find_texts
 from harness.diagnose.texts.lines import Line
@@ -22,6 +20,7 @@ from harness.diagnose.texts.pool import each_file
 from harness.diagnose.texts.scan import Scanner
 
 if TYPE_CHECKING:
+    from harness.diagnose.signals.formats.readers import AllReaders
     from harness.diagnose.signals.formats.torchtitan_spans import SpanLog
 
 __all__ = [
@@ -39,58 +38,31 @@ SPAN_BLOCK_BYTES = 8 << 20
 """JSON lines are read faster in larger blocks."""
 
 
-@dataclass(frozen=True)
-class FileRecords:
-    """What one file said. `world_size`: as stated, None if it is not. `complaints`: ``FILE: why``.
-
-    `local_rank` is of whoever printed Megatron's iterations, where the global rank is not stated.
-    """
-
-    file: str
-    pieces: tuple[Piece, ...] = ()
-    timers: tuple[TimerRow, ...] = ()
-    open_spans: tuple[tuple[int, OpenSpan], ...] = ()
-    span_logs: tuple[SpanLog, ...] = ()
-    complaints: tuple[str, ...] = ()
-    world_size: int | None = None
-    local_rank: int | None = None
-
-
 class FileReaders:
     """The readers of all formats over one text file. Lines without STEP_RECORD count only in between."""
 
     def __init__(self, file: TextFile) -> None:
         self.file = file
-        self._torchtitan, self._megatron, self._deepspeed = (
-            TorchtitanLines(file),
-            Megatron(file),
-            DeepSpeed(file),
-        )
+        self._all: AllReaders | None = None
 
     @property
     def follow(self) -> bool:
         """Whether the next line is wanted, whatever is in it."""
-        return self._megatron.follow
+        return self._all is not None and self._all.follow
 
     def feed(self, line: Line) -> None:
         """Look at one line; lines come in order."""
-        if STEP_RECORD in line.tags or self._megatron.follow:
-            self._torchtitan.feed(line)
-            self._megatron.feed(line)
-            self._deepspeed.feed(line)
+        if STEP_RECORD in line.tags or self.follow:
+            if self._all is None:
+                # Loaded at the first record: most logs have none.
+                from harness.diagnose.signals.formats.readers import AllReaders
+
+                self._all = AllReaders(self.file)
+            self._all.feed(line)
 
     def finish(self) -> FileRecords:
         """All that the file said, once it has been read."""
-        megatron = self._megatron
-        pieces = (*self._torchtitan.pieces(), *megatron.finish(), *self._deepspeed.finish())
-        return FileRecords(
-            self.file.name,
-            pieces,
-            tuple(sorted(megatron.timers, key=lambda row: row.line)),
-            tuple({**self._torchtitan.open_spans(), **megatron.open_spans()}.items()),
-            world_size=megatron.world_size,
-            local_rank=megatron.local_rank,
-        )
+        return self._all.finish() if self._all is not None else FileRecords(self.file.name)
 
 
 def read_foreign(paths: Sequence[Path]) -> Foreign:
