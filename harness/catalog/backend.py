@@ -40,7 +40,10 @@ def choose_backend(spec: DrillSpec, wanted: str, share: bool, nproc: int, machin
     if "nccl" not in spec.backends:
         if share:
             raise UsageError(f"--share-gpu: {spec.name} runs on {', '.join(spec.backends)}")
-        return Backend("gloo", f"{spec.name} runs on gloo only")
+        none = "no GPU on this machine"
+        return Backend(
+            "gloo", f"{_gpus(machine)}, but {spec.name} runs on gloo only" if machine.gpus else none
+        )
     if wanted == "nccl" or share:
         return _nccl(wanted, share, nproc, machine)
     return _whatever_fits(spec, nproc, machine)

@@ -12,6 +12,7 @@ from harness.model.errors import PrerequisiteError, UsageError
 from harness.model.plan import RunPlan
 from harness.model.ranks import format_ranks
 from harness.model.spec import DrillSpec
+from harness.observe.machine import look
 
 
 @dataclass(frozen=True)
@@ -137,13 +138,41 @@ def _variants(spec: DrillSpec, selection: Selection, sources: Sources) -> Iterat
         return
     nproc = settle(spec, sources)["nproc"].value
     assert isinstance(nproc, int)
-    modes = [sources.flags["mode"]] if "mode" in sources.flags else list(spec.modes)
+    without = _needing_a_card(spec, sources)
+    modes = [m for m in spec.modes if m not in without]
+    if "mode" in sources.flags:
+        modes = [sources.flags["mode"]]
     fixed = "culprit" in sources.flags or not spec.culprit
     for mode in modes:
         nobody = mode in spec.modes and spec.modes[mode].expect.accused == "nobody"
         for rank in [None] if fixed or nobody else range(nproc):
             swept = _with_flags(sources, mode=mode)
             yield swept if rank is None else _with_flags(swept, culprit=str(rank))
+
+
+def left_out_of_sweep(
+    selection: Selection, sources: Sources, drills_dirs: Sequence[Path] = ()
+) -> dict[str, str]:
+    """Drill and mode of what a sweep leaves out on this machine, and why: what only a card can show.
+
+    A mode that is asked for by name is not left out: that it cannot run is its result then.
+    """
+    if not selection.sweep or "mode" in sources.flags:
+        return {}
+    return {
+        f"{spec.name} {mode}": why
+        for spec in _specs(selection, drills_dirs)
+        for mode, why in _needing_a_card(spec, _fitting(spec, selection, sources)).items()
+    }
+
+
+def _needing_a_card(spec: DrillSpec, sources: Sources) -> dict[str, str]:
+    """The modes of a drill that need a card which this run has not, and why."""
+    needing = [name for name, mode in spec.modes.items() if "gpu" in mode.needs]
+    if not needing:
+        return {}
+    why = "gloo asked for" if settle(spec, sources)["backend"].value == "gloo" else look().why_no_nccl
+    return dict.fromkeys(needing, why) if why else {}
 
 
 def _with_flags(sources: Sources, **changes: str | None) -> Sources:

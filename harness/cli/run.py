@@ -91,7 +91,7 @@ def command(
     Exit code 0: passed; 1: another diagnosis than what was injected; 3: inconclusive; 4: a
     prerequisite is missing. Of several runs the worst counts: 5 (a bug here), 1, 3, 4, 0.
     """
-    from harness.catalog.selection import Selection, plan_selection
+    from harness.catalog.selection import Selection, left_out_of_sweep, plan_selection
     from harness.catalog.settings import Sources
 
     selection = Selection(names, every, tags, sweep, repeat)
@@ -100,7 +100,10 @@ def command(
     if alertmanager is not None and flags["mode"] is None:
         flags["mode"] = "own"
     job_env = _job_variables([*env_files, *env_scripts])
-    planned = plan_selection(selection, Sources.read(flags, sets), drills_dirs, job_env)
+    sources = Sources.read(flags, sets)
+    for what, why in left_out_of_sweep(selection, sources, drills_dirs).items():
+        click.echo(f"drill: the sweep goes without {what}: {why}", err=True)
+    planned = plan_selection(selection, sources, drills_dirs, job_env)
     if dry_run:
         _show_plans(planned, as_json)
         return

@@ -11,6 +11,7 @@ import pytest
 from junitparser import Error, Failure, JUnitXml
 
 from harness.many import worst
+from harness.observe.machine import look
 from tests.conftest import heed_signals, survivors
 
 DRILL = (sys.executable, "-m", "harness.cli")
@@ -152,6 +153,18 @@ def test_nothing_outlives_an_interrupt(tmp_path: Path, tag: str, signum: signal.
         assert not (bundle / "live").exists()
 
 
+@pytest.mark.skipif(look().why_no_nccl is None, reason="this machine has a card")
+def test_what_only_a_card_can_show_is_left_out_of_a_sweep_and_said(tmp_path: Path) -> None:
+    """A sweep of a machine without one is not short of a prerequisite; asked for by name, a mode is."""
+    swept = drill("item_stall", "--sweep", "--nproc", "4", "--dry-run", cwd=tmp_path)
+    named = drill("item_stall", "--sweep", "--mode", "stream", "--nproc", "4", "--dry-run", cwd=tmp_path)
+
+    assert swept.returncode == 0
+    assert "the sweep goes without item_stall stream: no GPU on this machine" in swept.stderr
+    assert "mode stream" not in swept.stdout
+    assert named.returncode == 4
+
+
 @pytest.mark.ranks
 def test_repeat_counts_passes(tmp_path: Path, tag: str) -> None:
     """How often it passed is said, and each repetition has a bundle and a line of its own."""
@@ -181,6 +194,7 @@ def test_a_sweep_takes_every_mode_and_rank(tmp_path: Path) -> None:
     assert plans.count(("good", "a", [])) == 1
     modes = {mode for name, mode, _ in plans if name == "fr_hang"}
     assert [c for n, m, c in plans if (n, m) == ("fr_hang", "size")] == [[0], [1], [2], [3]]
+    assert not look().why_no_nccl or ("item_stall", "stream") not in {(n, m) for n, m, _ in plans}
     assert len([1 for name, _, _ in plans if name == "fr_hang"]) == 4 * len(modes)
     assert dry("fr_hang", "--sweep", "--mode", "skip", "--culprit", "2", cwd=tmp_path) == [
         ("fr_hang", "skip", [2])

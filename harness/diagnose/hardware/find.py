@@ -89,21 +89,17 @@ def _files(path: Path, scratch: Path, bundle: Path | None, several: bool) -> Ite
         prefix = f"{one.name}/" if several and inside and bundle is None else ""
         for file in _walk(one):
             name = prefix + str(file.relative_to(root))
-            if _is_archive(file):
-                if file.stat().st_size > MAX_ARCHIVE_BYTES:
-                    continue
+            try:
+                archive = is_archive(file, file.name)
+                too_large = archive and file.stat().st_size > MAX_ARCHIVE_BYTES
+            except UNREADABLE:
+                # Pipes, devices, what may not be read: others say so.
+                continue
+            if not archive:
+                yield name, file
+            elif not too_large:
                 members = Unpacking(scratch, is_hardware).members(file, name, [])
                 yield from ((member.name, member.path) for member in members)
-            else:
-                yield name, file
-
-
-def _is_archive(file: Path) -> bool:
-    """Whether a file is one; what cannot be read, or is a pipe, is none."""
-    try:
-        return is_archive(file, file.name)
-    except UNREADABLE:
-        return False
 
 
 def _walk(path: Path) -> Iterator[Path]:
