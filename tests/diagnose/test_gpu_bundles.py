@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from harness.bundle.codec import write_json
+from harness.catalog.backend import NOT_EXERCISED
 from harness.diagnose.api import diagnose
 from harness.model.bundle import GroupRecord, Manifest, RankMap, RankRecord
 from harness.model.diagnosis import Diagnosis
 from harness.model.kinds import Kind
+from harness.report.markdown import diagnosis_markdown
 from tests.simulate import Scenario, Shape
 
 WORLD = 4
@@ -64,6 +66,17 @@ def test_a_value_that_never_comes_on_a_device(tmp_path: Path, seed: int) -> None
     found = bundle(tmp_path, scenario, {scenario.culprit: stack(ITEM, TRAIN)})
 
     assert (found.kind, found.culprits) == (Kind.RANK_STALLED, (scenario.culprit,)), found.summary
+
+
+def test_what_a_shared_card_cannot_show_is_in_every_report(tmp_path: Path) -> None:
+    """The note that the plan left in the manifest is said wherever the bundle is diagnosed."""
+    scenario = Scenario("stall", Shape(dp=WORLD), 1)
+    bundle(tmp_path, scenario, {})
+    write_json(tmp_path / "bundle.json", Manifest(WORLD, "nccl", "torchrun", 1.0, notes=(NOT_EXERCISED,)))
+    found = diagnose(tmp_path).diagnosis
+
+    assert any("links between cards" in line for line in found.missing_evidence)
+    assert "links between cards" in diagnosis_markdown(found)
 
 
 def test_all_started_and_none_done_is_the_fabric(tmp_path: Path) -> None:
