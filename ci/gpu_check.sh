@@ -64,6 +64,10 @@ cd "$out" || exit 4
 "$python" -m harness.gpucheck --out "$out" --budget "$budget" --nproc "$nproc" --only "$only" \
     --without "$without" 2>"$out/check.log"
 code=$?
-[ -f "$out/summary.json" ] || { tail -5 "$out/check.log" >&2; [ "$code" -eq 0 ] && code=4; }
+if [ ! -f "$out/summary.json" ]; then
+    tail -5 "$out/check.log" >&2
+    # An import that fails is 1 to Python: here it is a prerequisite.
+    case "$code" in 0 | 1) code=4 ;; esac
+fi
 [ -d "$site" ] && rm -r "$site"
 exit "$code"

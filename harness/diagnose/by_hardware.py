@@ -62,7 +62,8 @@ def hardware_alone(gathered: Gathered) -> Finding | None:
     if faults:
         return _fault(list(faults), gathered)
     slow = gathered.hardware.of(SLOW)
-    return _slow(list(slow), gathered) if slow else None
+    # What slows a job is not what stopped it.
+    return _slow(list(slow), gathered) if slow and not _job_broke(gathered) else None
 
 
 def _fault(faults: list[Sign], gathered: Gathered) -> Finding:

@@ -126,6 +126,24 @@ def test_a_python_without_torch_is_refused(tmp_path: Path) -> None:
     assert "no Python with torch here" in done.stderr
 
 
+@pytest.mark.sweep
+def test_without_what_it_needs_it_says_which(tmp_path: Path) -> None:
+    """A folder of wheels that lacks what is needed: each by its name; no time for a run is exit code 4."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / "requirements.txt").write_text("no-such-package>=1.0\nclick>=99\n")
+    done = check(tmp_path / "out", "--wheels", str(wheels), "--budget", "1", "--only", "control")
+
+    assert done.returncode == 4
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["without"] == [
+        "no-such-package",
+        "click",
+    ]
+    assert "without       no-such-package" in done.stdout
+    assert "without       click" in done.stdout
+    assert not (tmp_path / "out" / ".site").exists()
+
+
 OF_TORCH = (
     *("torch", "torchgen", "functorch", "sympy", "mpmath", "networkx", "filelock", "fsspec", "jinja2"),
     *("markupsafe", "typing_extensions", "numpy", "isympy", "setuptools"),

@@ -215,6 +215,14 @@ def test_what_is_normal_is_no_sign(tmp_path: Path, cards: list[Gpu]) -> None:
     assert found.summary.startswith("nothing is wrong with 8 GPUs here")
 
 
+def test_what_slows_a_job_is_not_what_stopped_it(tmp_path: Path) -> None:
+    """Ranks that ended, and a card that is held down: it is cited at most, and no straggler is made of it."""
+    found = of(job(tmp_path / "a"), q__txt=smi_text(eight(**HOT)))
+
+    assert found.kind is not Kind.STRAGGLER
+    assert 5 not in found.culprits
+
+
 def test_links_that_get_worse(tmp_path: Path) -> None:
     """Growth between two scrapes is a bad link; a count by itself only asks for a second look."""
     once = of(tmp_path / "once", a__prom=dcgm(eight(nvlink_errors=40)))
