@@ -56,14 +56,17 @@ def _title(name: str, diagnosis: Diagnosis, incident: Incident) -> Iterator[str]
 
 
 def _impact(incident: Incident, assumed: Assumed) -> Iterator[str]:
-    fleet, split = assumed.fleet, incident.split
+    fleet, split, known_s = assumed.fleet, incident.split, incident.known_s
     yield from ("", "## Impact", "")
-    hours = fleet.gpu_hours(split.known_s)
+    if incident.stood_still_s == 0:
+        yield "This run came to its end, and at no time stood still."
+        return
+    hours = fleet.gpu_hours(known_s)
     price = f"{fleet.price:g} USD an hour each" + ("" if assumed.price_given else ", an assumption: --price")
-    at_least = "at least " if split.unknown else ""
+    at_least = "at least " if split.unknown and incident.stood_still_s is None else ""
     yield (
-        f"No progress for {at_least}{duration(split.known_s)} on {fleet.gpus} GPUs:"
-        f" {at_least}{hours:,.3g} GPU hours, {fleet.dollars(split.known_s):,.2f} USD ({price})."
+        f"No progress for {at_least}{duration(known_s)} on {fleet.gpus} GPUs:"
+        f" {at_least}{hours:,.3g} GPU hours, {fleet.dollars(known_s):,.2f} USD ({price})."
     )
     if split.recompute is not None:
         yield f"Of that, {duration(split.recompute)} went into steps that had been done before."
@@ -93,6 +96,8 @@ def _cause(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _split(incident: Incident, assumed: Assumed) -> Iterator[str]:
+    if incident.stood_still_s == 0:
+        return
     yield from ("", "## Detection and recovery", "", "| part | time | GPU hours | |", "|---|---|---|---|")
     meaning = {
         "detect": "last step to the first notice",
@@ -138,7 +143,10 @@ def _checkpoints(incident: Incident, assumed: Assumed) -> Iterator[str]:
 
 def _unknown(diagnosis: Diagnosis, incident: Incident) -> Iterator[str]:
     yield from ("", "## What is unknown", "")
-    lines = [f"how long this took: {name}" for name in incident.split.unknown]
+    went_on = incident.stood_still_s is not None
+    lines = [] if went_on else [f"how long this took: {name}" for name in incident.split.unknown]
+    if incident.stood_still_s:
+        lines.append("why it went on by itself")
     lines += [*diagnosis.missing_evidence[:6]]
     if diagnosis.kind is Kind.INCONCLUSIVE:
         lines.append("the cause")

@@ -9,7 +9,9 @@ from harness.bundle.layout import Layout
 from harness.bundle.reader import BundleReader
 from harness.diagnose.signals.columns import StepColumns
 from harness.diagnose.signals.read import read_columns
+from harness.model.bundle import LauncherRecord
 from harness.postmortem.costs import Split
+from harness.postmortem.pauses import longest_pause
 from harness.postmortem.sources import events_of, page_at
 
 
@@ -41,14 +43,56 @@ class Incident:
     failures: int
     lasted_s: float | None
     """From the first step to the last sign of the run."""
+    stood_still_s: float | None = None
+    """How long a job that went on by itself stood still; 0 if it never did. None of one that did not."""
+
+    @property
+    def known_s(self) -> float:
+        """How long there was no progress, as far as that is known."""
+        return self.split.known_s if self.stood_still_s is None else self.stood_still_s
 
 
 def incident_of(layout: Layout) -> Incident:
     """Everything that can be measured in a bundle; what cannot is None in the split."""
     records = _records(layout)
+    launcher = BundleReader(layout).launcher()
+    if len(records) < 2 and launcher is not None and launcher.outcome == "finished":
+        return _went_on(layout, records.get(0, ()))
+    return _failed(layout, records, launcher)
+
+
+def _went_on(layout: Layout, records: Sequence[StepColumns]) -> Incident:
+    """A run that came to its end by itself, with or without a pause in it."""
+    saves, lasted_s = _saves(records), _lasted(records)
+    pause = longest_pause(records)
+    if pause is None:
+        return Incident((), Split(), None, saves, 0, lasted_s, stood_still_s=0.0)
+    moments = [
+        Moment(pause.last, f"last finished step: {pause.step}", "signals/attempt_0"),
+        Moment(pause.moved, "it went on by itself", "signals/attempt_0"),
+    ]
+    noticed = [(e.t, "the harness noticed", "events.jsonl") for e in events_of(layout) if e.what == "noticed"]
+    page = page_at(layout)
+    noticed += [(page, "the page arrived", "page.json")] if page is not None else []
+    seen = [Moment(*said) for said in noticed if pause.last <= said[0] <= pause.moved]
+    detect = min((m.at for m in seen), default=None)
+    return Incident(
+        sorted([*moments, *seen], key=lambda moment: moment.at),
+        Split(detect=None if detect is None else detect - pause.last),
+        pause.step,
+        saves,
+        1,
+        lasted_s,
+        stood_still_s=pause.moved - pause.last,
+    )
+
+
+def _failed(
+    layout: Layout, records: Mapping[int, Sequence[StepColumns]], launcher: LauncherRecord | None
+) -> Incident:
+    """A run that ended before its time, or was started again."""
     attempts = sorted(records)
     events = events_of(layout)
-    launcher = BundleReader(layout).launcher()
     first, second = (records.get(n, ()) for n in (0, 1))
     moments: dict[str, Moment] = {}
 

@@ -1,6 +1,8 @@
 """The stack without ranks: a storm of a thousand, and a pager that hangs."""
 
+import json
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +10,8 @@ from pathlib import Path
 from harness.monitor.binaries import Binaries
 from harness.monitor.chain import Chain
 from harness.monitor.page_drill import XID_LINE
+from harness.monitor.rule_files import INHIBITIONS, write_files
+from harness.monitor.services import Alertmanager
 from harness.monitor.stack import Pace, Stack
 from harness.monitor.webhook import Webhook
 
@@ -61,6 +65,38 @@ def test_a_storm_is_one_message(tmp_path: Path, binaries: Binaries, tag: str) ->
     for word in ("run42", "XID 79", "gpu 0000:3b:00", "at step 51300", "restart 1"):
         assert word in message.text
     assert any(alert.labels.get("host") for alert in message.alerts)
+
+
+def test_each_inhibition_holds_back_its_target_and_no_other(
+    tmp_path: Path, binaries: Binaries, tag: str
+) -> None:
+    """The second alert of the same job or host is held back; another job's or host's is not."""
+    write_files(tmp_path)
+    alertmanager = Alertmanager(binaries.alertmanager, tmp_path)
+    sent = []
+    for number, (source, target, (label,)) in enumerate(INHIBITIONS):
+        mine, other = f"mine{number}", f"other{number}"
+        sent += [{"alertname": source, label: mine}, {"alertname": target, label: mine, "pair": str(number)}]
+        sent += [{"alertname": target, label: other, "pair": str(number)}]
+    try:
+        alertmanager.start()
+        body = json.dumps([{"labels": {**labels, "severity": "page"}} for labels in sent]).encode()
+        request = urllib.request.Request(
+            f"{alertmanager.url}/api/v2/alerts", body, {"Content-Type": "application/json"}
+        )
+        urllib.request.urlopen(request, timeout=5).close()
+        targets = {target for _, target, _ in INHIBITIONS}
+        until(lambda: all(alertmanager.inhibited(name) for name in targets))
+        found = [alert for name in targets for alert in alertmanager.alerts(name)]
+    finally:
+        alertmanager.stop()
+    held = {(a["labels"]["pair"], "mine" in str(a["labels"])) for a in found if a["status"]["inhibitedBy"]}
+    free = {
+        (a["labels"]["pair"], "mine" in str(a["labels"])) for a in found if not a["status"]["inhibitedBy"]
+    }
+
+    assert held == {(str(n), True) for n in range(len(INHIBITIONS))}
+    assert free == {(str(n), False) for n in range(len(INHIBITIONS))}
 
 
 def test_a_pager_that_hangs_is_the_broken_link(tmp_path: Path, binaries: Binaries, tag: str) -> None:

@@ -108,6 +108,23 @@ def test_the_page_has_what_a_meeting_needs(run: Path, tmp_path: Path) -> None:
     assert "3 USD an hour each)" in text and "assumption" not in text
 
 
+@pytest.mark.parametrize(
+    ("pause_s", "says"), [(0, "at no time stood still"), (100, "No progress for 101 s on")]
+)
+def test_a_run_that_went_on_by_itself(tmp_path: Path, pause_s: int, says: str) -> None:
+    """No restart, no recovery: what the gap between two steps cost, and how long until somebody knew."""
+    for step in range(20):
+        late = pause_s if step >= 10 else 0
+        append(rank_file(tmp_path / "signals", 0), record(step, t=T0 + step + late, step_time_s=1.0))
+    append(tmp_path / "page.json", json.dumps({"messages": [{"at": T0 + 9 + 95, "firing": True}]}).encode())
+    ended = {"attempts": [], "outcome": "finished", "error": None}
+    (tmp_path / "launcher.json").write_text(json.dumps(ended))
+    done = CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False)
+
+    assert says in done.output
+    assert ("| detect | 95 s |" in done.output) == bool(pause_s)
+
+
 def test_nothing_to_read_is_said(tmp_path: Path) -> None:
     """Exit code 4."""
     with pytest.raises(PrerequisiteError, match="nothing readable"):
