@@ -243,8 +243,8 @@ class PageDrill:
         self._resolve(since)
 
     def _resolve(self, since: float) -> None:
-        pace = self._stack.pace
-        limit_s = 2 * (pace.group_interval_s + 4 * pace.interval_s) + SETTLE_STEPS
+        pace, limits = self._stack.pace, self._stack.limits
+        limit_s = 2 * (pace.group_interval_s + 4 * pace.interval_s + limits.resolve_after_s) + GO_ON_LIMIT_S
 
         def message() -> float | None:
             received = self._stack.webhook.received

@@ -19,6 +19,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.model.errors import PrerequisiteError
+from harness.monitor import board
 from harness.monitor.collector import NodeCollector
 from harness.monitor.export import Exporter, is_loopback
 from harness.monitor.names import EMITTED
@@ -183,6 +184,24 @@ def test_the_command_follows_a_growing_run(tmp_path: Path, tag: str) -> None:
 
     assert process.returncode == 0
     assert "some lines are no records" in errors and "signals: No such file or directory" in errors
+
+
+def test_what_is_refused_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A hundred thousand ranks: the first ones are served, the rest is counted, and a person is told once."""
+    monkeypatch.setattr(board, "MOST_RANKS", 10)
+    file = rank_file(tmp_path / "signals", 0)
+    append(file, record(1, 0, t=time.time()))
+    seen = node(tmp_path)
+    with Exporter(seen, interval_s=0.05):
+        append(file, b"".join(record(1, rank, t=time.time()) for rank in range(1, 100_000)))
+        until(lambda: seen.refused.get("ranks", 0) >= 99_990, 60)
+        append(file, record(2, 200_000, t=time.time()))
+        until(lambda: seen.refused["ranks"] > 99_990)
+    said = [line for line in capsys.readouterr().err.splitlines() if "too many ranks" in line]
+
+    assert len(said) == 1 and len(list(seen.board.ranks())) == 10
 
 
 def test_a_port_in_use_is_said(tmp_path: Path) -> None:
