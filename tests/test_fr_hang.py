@@ -187,7 +187,8 @@ def test_timings_and_json(drill: Drill) -> None:
 
     assert isinstance(document, dict)
     assert list(document) == [
-        "schema", "drill", "params", "verdict", "diagnosis", "bundle", "seconds", "error",
+        "schema", "drill", "params", "verdict", "diagnosis", "bundle", "seconds", "page", "error",
+        "backend_reason", "notes", "watchdog",
     ]  # fmt: skip
     seconds = document["seconds"]
     assert isinstance(seconds, dict)
