@@ -18,6 +18,7 @@ from harness.checklist.store import Store
 from harness.model.checklist import ItemOutcome
 from harness.model.errors import PrerequisiteError, UsageError
 from tests.checklist.made import BAD, GOOD, PERSON, StopAfter, checklist, item, prints, run
+from tests.conftest import heed_signals
 
 
 @pytest.fixture
@@ -162,7 +163,9 @@ def slow_run(tmp_path: Path, store: Store) -> Iterator["subprocess.Popen[str]"]:
         *(sys.executable, "-m", "harness.cli", "checklist", "run", "mine.yaml"),
         *("--out", str(tmp_path / "out")),
     )
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, preexec_fn=heed_signals
+    ) as process:
         deadline = time.monotonic() + 30
         while not (started.exists() and started.read_text()) and time.monotonic() < deadline:
             time.sleep(0.01)
