@@ -160,9 +160,23 @@ MOMENTS = {
 }
 
 
+IN_EVERY_RUN = {("hanging", signal.SIGKILL), ("stepping", signal.SIGTERM), ("launched", signal.SIGINT)}
+"""Each signal and most moments once; the rest is for the sweep."""
+
+ENDS = [
+    pytest.param(
+        moment,
+        signum,
+        id=f"{moment}-{signum.name}",
+        marks=[] if (moment, signum) in IN_EVERY_RUN else [pytest.mark.sweep],
+    )
+    for moment in MOMENTS
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+]
+
+
 @pytest.mark.ranks
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(("moment", "signum"), ENDS)
 def test_no_rank_outlives_the_harness(tmp_path: Path, tag: str, moment: str, signum: signal.Signals) -> None:
     """Whatever ends the harness, whenever: two seconds later no process is left, the bundle readable."""
     process = _start(tmp_path)

@@ -59,7 +59,14 @@ def test_sweep(drill: Drill, mode: str, culprit: int) -> None:
     assert_convicted(run, KINDS[mode], (culprit,))
 
 
-@pytest.mark.parametrize(("mode", "culprits"), [("size", "1,5"), ("skip", "0,3,6"), ("extra", "2,7")])
+@pytest.mark.parametrize(
+    ("mode", "culprits"),
+    [
+        pytest.param("size", "1,5", marks=pytest.mark.sweep),
+        ("skip", "0,3,6"),
+        pytest.param("extra", "2,7", marks=pytest.mark.sweep),
+    ],
+)
 def test_several_culprits_are_one_set(drill: Drill, mode: str, culprits: str) -> None:
     """Two or three ranks that deviate alike are convicted together."""
     run = drill("fr_hang", mode=mode, culprit=culprits)
@@ -67,7 +74,9 @@ def test_several_culprits_are_one_set(drill: Drill, mode: str, culprits: str) ->
     assert_convicted(run, KINDS[mode], tuple(int(rank) for rank in culprits.split(",")))
 
 
-@pytest.mark.parametrize(("nproc", "mode"), [("3", "size"), ("3", "skip"), ("16", "type")])
+@pytest.mark.parametrize(
+    ("nproc", "mode"), [pytest.param("3", "size", marks=pytest.mark.sweep), ("3", "skip"), ("16", "type")]
+)
 def test_other_world_sizes(drill: Drill, nproc: str, mode: str) -> None:
     """Two agreeing ranks are enough to convict the third; sixteen work too."""
     run = drill("fr_hang", "numel=4096", mode=mode, culprit="1", nproc=nproc)
