@@ -40,7 +40,7 @@ def command(
     from harness.postmortem.moments import incident_of
 
     diagnosis = diagnose(run).diagnosis
-    incident = incident_of(Layout(run))
+    incident = incident_of(Layout(run), (*diagnosis.culprits, *diagnosis.suspects))
     fleet = Fleet(gpus or diagnosis.ranks.expected or 1, 2.5 if price is None else price)
     assumed = Assumed(fleet, price is not None, mtbf_s, interval_s, save_s)
     text = postmortem(run.resolve().name, diagnosis, incident, assumed)

@@ -52,13 +52,16 @@ class Incident:
         return self.split.known_s if self.stood_still_s is None else self.stood_still_s
 
 
-def incident_of(layout: Layout) -> Incident:
-    """Everything that can be measured in a bundle; what cannot is None in the split."""
+def incident_of(layout: Layout, culprits: Sequence[int] = ()) -> Incident:
+    """Everything that can be measured in a bundle; what cannot is None in the split.
+
+    `culprits`: whose end is told of all that ended together, whichever was seen first.
+    """
     records = _records(layout)
     launcher = BundleReader(layout).launcher()
     if len(records) < 2 and launcher is not None and launcher.outcome == "finished":
         return _went_on(layout, records.get(0, ()))
-    return _failed(layout, records, launcher)
+    return _failed(layout, records, launcher, culprits)
 
 
 def _went_on(layout: Layout, records: Sequence[StepColumns]) -> Incident:
@@ -88,7 +91,10 @@ def _went_on(layout: Layout, records: Sequence[StepColumns]) -> Incident:
 
 
 def _failed(
-    layout: Layout, records: Mapping[int, Sequence[StepColumns]], launcher: LauncherRecord | None
+    layout: Layout,
+    records: Mapping[int, Sequence[StepColumns]],
+    launcher: LauncherRecord | None,
+    culprits: Sequence[int],
 ) -> Incident:
     """A run that ended before its time, or was started again."""
     attempts = sorted(records)
@@ -114,7 +120,7 @@ def _failed(
     starts = launcher.attempts if launcher else ()
     restart = starts[1].started if len(starts) > 1 else None
     gone = [e for e in (starts[0].exits if starts else ()) if e.at is not None and not e.cleanup and e.code]
-    ended = min(gone, key=lambda e: e.at or 0.0, default=None)
+    ended = min(gone, key=lambda e: (e.rank not in culprits, e.at or 0.0), default=None)
     if ended is not None:
         how = ended.signal or f"exit code {ended.code}"
         note("exit", ended.at, f"rank {ended.rank} ended: {how}", "launcher.json")

@@ -18,11 +18,11 @@ from harness.diagnose.logs.storage import with_storage
 from harness.diagnose.logs.story import Story, tell
 from harness.diagnose.logs.tables import rank_states, tier_counts
 from harness.diagnose.logs.timeline import timeline
+from harness.diagnose.logs.wording import who
 from harness.diagnose.signals.formats.foreign import Foreign
 from harness.diagnose.texts.pool import OnProgress
 from harness.model.diagnosis import RankState, Revision, TierCount, TimelineEntry
 from harness.model.finding import Finding
-from harness.model.ranks import format_ranks
 
 if TYPE_CHECKING:
     from harness.diagnose.logs.aistore.model import StorageReport
@@ -181,7 +181,9 @@ def _missing(story: Story) -> tuple[str, ...]:
     silent = story.census.silent
     found: list[str] = []
     if silent and len(silent) < (story.world_size or 0):
-        found.append(f"ranks {format_ranks(silent)} have no log: fetch the files of their nodes")
+        one = len(silent) == 1
+        has, where = ("has", "the files of its node") if one else ("have", "the files of their nodes")
+        found.append(f"{who(sorted(silent))} {has} no log: fetch {where}")
     dropped = sum(e.dropped for e in story.events)
     if dropped:
         found.append(

@@ -340,7 +340,7 @@ def test_silent_ranks_are_missing_and_fetched(tmp_path: Path) -> None:
     found = diagnose(tmp_path, world_size=8).diagnosis
 
     assert found.ranks.missing == "7"
-    assert any("ranks 7 have no log" in missing for missing in found.missing_evidence)
+    assert any("rank 7 has no log" in missing for missing in found.missing_evidence)
 
 
 @pytest.mark.parametrize("junk", [b"\0" * 5000, b"\x80\x04junk", b"\xff\xfe\xff", b"{" * 5000, b""])
