@@ -23,7 +23,8 @@ from harness.diagnose.nodes import Node, merge_nodes, node_names
 from harness.diagnose.signals.find import Records, bundle_files, loose_files, read_records
 from harness.diagnose.signals.formats.foreign import Foreign
 from harness.diagnose.signals.progress import Progress
-from harness.diagnose.signals.room import Circumstances, SignalsResult, analyse_steps
+from harness.diagnose.signals.result import Circumstances, SignalsResult
+from harness.diagnose.signals.room import analyse_steps
 from harness.diagnose.signals.thresholds import DEFAULTS, Thresholds
 from harness.diagnose.stacks.samples import ProcessStacks, RankStacks, read_sampling
 from harness.diagnose.stacks.shares import RankShares, read_shares

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from harness.diagnose.signals.thresholds import AlertThresholds
-from harness.monitor.rules import Rule, rules
+from harness.monitor.rules import PAGE_FILE, RECORD_FILE, Rule, rules
 
 INTERVAL_S = 240
 """As wide as Prometheus bears: promtool evaluates every rule at every interval of every case."""
@@ -32,8 +32,6 @@ class Case:
 
 def unit_tests(limits: AlertThresholds, runbook: str, mark: str) -> Mapping[str, object]:
     """A file for `promtool test rules`, beside the rule files."""
-    from harness.monitor.rule_files import PAGE_FILE, RECORD_FILE
-
     known = {rule.name: rule for rule in rules(limits)}
     tests = [_test(known[name], case) for name, both in cases(limits).items() for case in both]
     return {

@@ -9,7 +9,18 @@ import yaml
 from harness.bundle.codec import write_atomically
 from harness.diagnose.signals.thresholds import ALERTS, AlertThresholds
 from harness.model.errors import PrerequisiteError
-from harness.monitor.rules import PAGE, RECORD, SITUATION, Rule, duration, rules, series
+from harness.monitor.rule_cases import unit_tests
+from harness.monitor.rules import (
+    PAGE,
+    PAGE_FILE,
+    RECORD,
+    RECORD_FILE,
+    SITUATION,
+    Rule,
+    duration,
+    rules,
+    series,
+)
 
 RUNBOOK = "docs/runbook.md"
 
@@ -41,9 +52,6 @@ class Scraping:
     interval_s: float = 5.0
     labels: Mapping[str, str] | None = None
     """Added to every alert that leaves this Prometheus."""
-
-
-PAGE_FILE, RECORD_FILE = "drill-page.rules.yml", "drill-record.rules.yml"
 
 
 def rules_document(severity: str, limits: AlertThresholds, runbook: str = RUNBOOK, mark: str = "") -> Yaml:
@@ -160,8 +168,6 @@ def write_files(
     Raises:
         PrerequisiteError: the folder cannot be written.
     """
-    from harness.monitor.rule_cases import unit_tests
-
     documents = {
         PAGE_FILE: rules_document(PAGE, limits, runbook, mark),
         RECORD_FILE: rules_document(RECORD, limits, runbook, mark),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from harness.diagnose.signals.thresholds import ALERTS, AlertThresholds
 
 PAGE, RECORD = "page", "record"
+PAGE_FILE, RECORD_FILE = "drill-page.rules.yml", "drill-record.rules.yml"
 HOUR = "1h"
 
 

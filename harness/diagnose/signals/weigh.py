@@ -14,7 +14,7 @@ from harness.diagnose.signals.numerics import not_finite
 from harness.diagnose.signals.output import flood
 from harness.diagnose.signals.positions import rewound
 from harness.diagnose.signals.replicas import odd_replica
-from harness.diagnose.signals.room import Circumstances, SignalsResult
+from harness.diagnose.signals.result import Circumstances, SignalsResult
 from harness.diagnose.signals.steps import Steps
 from harness.diagnose.signals.stragglers import straggler
 from harness.diagnose.signals.thresholds import Thresholds
