@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -276,19 +277,27 @@ def _step(path: Path, read: StepFile, place: tuple[int | str, ...], lines: _Line
         ),
     )
     _check(path, step, place, lines)
-    if needs is None or read.rehearsal is False:
-        if isinstance(read.rehearsal, RehearsalFile):
-            raise UsageError(
-                f"{path}:{lines.of((*place, 'rehearsal'))}: rehearsal: this item needs nothing special, "
-                "so it is never rehearsed; say 'needs: gpu' or leave it out"
-            )
-        return step
-    # A drill rehearses by itself, on gloo; a person's look is the same everywhere.
-    rehearsal = read.rehearsal or (RehearsalFile() if kind in ("drill", "manual") else None)
-    if rehearsal is None:
-        return step
-    from dataclasses import replace
+    if needs is None and isinstance(read.rehearsal, RehearsalFile):
+        raise UsageError(
+            f"{path}:{lines.of((*place, 'rehearsal'))}: rehearsal: this item needs nothing special, "
+            "so it is never rehearsed; say 'needs: gpu' or leave it out"
+        )
+    return step if needs is None else _rehearsed(path, step, read.rehearsal, place, lines)
 
+
+def _rehearsed(
+    path: Path,
+    step: Step,
+    read: RehearsalFile | Literal[False] | None,
+    place: tuple[int | str, ...],
+    lines: _Lines,
+) -> Step:
+    """A step with what takes its place where the real thing is not there, if anything may."""
+    # A drill rehearses by itself, on gloo; a person's look is the same everywhere.
+    by_itself = RehearsalFile() if step.kind in ("drill", "manual") and read is None else None
+    rehearsal = read or by_itself
+    if not rehearsal:
+        return step
     other = replace(
         step,
         mode=rehearsal.mode or step.mode,
