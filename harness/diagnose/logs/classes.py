@@ -1,7 +1,9 @@
 """What a class of lines is: how a scan finds it, how much it weighs, and how its fields are read."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 MAX_MESSAGE_CHARS = 8000
 
@@ -37,6 +39,15 @@ class LineClass:
     regex: str
     parse: Parser = plain
     ignore_case: bool = False
+
+    def is_in(self, text: str) -> bool:
+        """Whether a part of a line that a scan found is what it found."""
+        return _compiled(self.regex, self.ignore_case).search(text) is not None
+
+
+@lru_cache(maxsize=256)
+def _compiled(regex: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT001
+    return re.compile(regex, re.IGNORECASE if ignore_case else 0)
 
 
 def ranks_in(text: str) -> tuple[int, ...]:

@@ -2,8 +2,9 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from itertools import pairwise
 
 from harness.diagnose.logs.events import LogEvent
 from harness.model.diagnosis import CallSignature, Citation, Where
@@ -30,31 +31,35 @@ def detail_finding(logs: Sequence[LogEvent], world_size: int) -> Finding | None:
     """The odd rank by majority over one sequence number, or the two sides as suspects.
 
     Ranks in a message count inside its group, and its teller comes first: where that is not the teller's
-    global rank, the message is of a smaller group and names nobody. Equal fingerprints are the wrapper's own
-    false alarm and count for nothing.
+    global rank, the message is of a smaller group, and names somebody only if all its members tell who they
+    are; three agreeing peers convict then. Equal fingerprints are the wrapper's own false alarm and count for
+    nothing.
     """
     reports = [event for event in logs if event.kind == "detail"]
-    if any(not _speaks_globally(event) for event in reports):
-        return None
-    calls: dict[int, _Call] = {}
+    inside = any(not _speaks_globally(event) for event in reports)
+    inner: dict[int, _Call] = {}
     seqs: Counter[int] = Counter()
     for event in reports:
         for rank, seq, op, shape, dtypes in _FINGERPRINT.findall(event.text):
-            calls[int(rank)] = _Call(op.lower(), shape, dtypes)
+            inner[int(rank)] = _Call(op.lower(), shape, dtypes)
             seqs[int(seq)] += 1
+    members = _members(reports, inner.keys()) if inside else {rank: rank for rank in inner}
+    if members is None:
+        return None
+    calls = {members[rank]: call for rank, call in inner.items()}
     votes = Counter(calls.values())
     if len(votes) < 2 or len(seqs) != 1 or max(calls) >= world_size:
         return None
     ((usual, count),) = votes.most_common(1)
     odd = tuple(sorted(rank for rank, call in calls.items() if call != usual))
-    sure = len(calls) >= MIN_RANKS and 2 * count > len(calls)
+    sure = len(calls) >= MIN_RANKS and 2 * count > len(calls) and (count >= MIN_RANKS or not inside)
     accused = odd if sure else tuple(sorted(calls))
     (seq,) = seqs
     found = calls[odd[0]]
     return Finding(
         source="log",
         kind=_kind(usual, found),
-        confidence=(Confidence.CERTAIN if count >= MIN_RANKS else Confidence.LIKELY)
+        confidence=(Confidence.CERTAIN if count >= MIN_RANKS and not inside else Confidence.LIKELY)
         if sure
         else Confidence.POSSIBLE,
         summary=(
@@ -78,6 +83,24 @@ def detail_finding(logs: Sequence[LogEvent], world_size: int) -> Finding | None:
 def _speaks_globally(event: LogEvent) -> bool:
     found = _FINGERPRINT.search(event.text)
     return found is None or int(found[1]) == event.rank
+
+
+def _members(reports: Sequence[LogEvent], named: Set[int]) -> dict[int, int] | None:
+    """Rank in the group -> global rank, as the tellers say of themselves.
+
+    None unless each member is a teller and all are of one group: torch sorts the ranks of a group, so that
+    both numbers rise together.
+    """
+    members: dict[int, int] = {}
+    for event in reports:
+        found = _FINGERPRINT.search(event.text)
+        if found and members.setdefault(int(found[1]), event.rank) != event.rank:
+            return None
+    inner = sorted(members)
+    ranks = [members[rank] for rank in inner]
+    whole = inner == list(range(len(inner)))
+    rising = all(one < next_ for one, next_ in pairwise(ranks))
+    return members if whole and rising and named <= members.keys() else None
 
 
 def cite_detail(event: LogEvent) -> Citation:

@@ -1,34 +1,75 @@
-"""Lines that a container runtime or a journal wraps into JSON, unwrapped."""
+"""Lines that a container runtime, a journal or a logger wraps into JSON, unwrapped."""
 
 import json
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-MESSAGES = ("log", "MESSAGE", "message", "msg")
+MESSAGES = ("log", "MESSAGE", "message", "msg", "event", "text")
 TIMES = ("time", "timestamp", "ts", "@timestamp", "asctime")
 HOSTS = ("_HOSTNAME", "hostname", "host")
 EXCEPTIONS = ("exception", "exc_info", "stack_trace", "traceback")
+RANKS = ("global_rank", "rank")
+LOCAL_RANKS = ("local_rank",)
+BOUND = ("extra", "context", "fields")
+"""Under these, loggers keep what was bound to them."""
+
+MAX_RANK = 1 << 20
 
 
-def unwrapped(text: str) -> str:
-    """What a line says inside its JSON, its time and host in front; any other line as it is.
+class Unwrapped(NamedTuple):
+    """What an object says, a line each, with its time, host and rank in front of each.
+
+    `states_rank`: whether the rank was a field of the object, rather than the writer's own label.
+    """
+
+    rows: tuple[str, ...]
+    states_rank: bool = False
+
+
+def unwrapped(text: str) -> Unwrapped | None:
+    """What a line says inside its JSON; None for any other line.
 
     Docker writes ``{"log": ..., "stream": ..., "time": ...}``, journald ``MESSAGE`` and ``_HOSTNAME``,
-    loggers ``message`` and perhaps the traceback under a key of its own, of which the last line counts.
+    structlog ``event``, loguru ``text``, all loggers perhaps a rank and a traceback under keys of their own.
     """
     if not text.startswith("{") or not text.rstrip().endswith("}"):
-        return text
+        return None
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
-        return text
+        return None
     if not isinstance(said, dict):
-        return text
-    message = next((said[key] for key in MESSAGES if isinstance(said.get(key), str)), None)
+        return None
+    message = _first(said, MESSAGES)
     if message is None:
-        return text
-    raised = next((said[key] for key in EXCEPTIONS if isinstance(said.get(key), str)), "")
-    if raised.strip():
-        message = raised.strip().splitlines()[-1]
-    at = next((said[key] for key in TIMES if isinstance(said.get(key), str)), "")
-    host = next((said[key] for key in HOSTS if isinstance(said.get(key), str)), "")
+        return None
+    raised = _first(said, EXCEPTIONS) or ""
+    at, host = _first(said, TIMES) or "", _first(said, HOSTS)
     front = f"{at} " if at[:2].isdigit() else ""
-    return f"{front}{host}: {message}" if host else f"{front}{message}"
+    front += f"{host}: " if host else ""
+    ranks = "" if "[rank" in message else _ranks(said)
+    rows = [row.rstrip("\r") for part in (message, raised) for row in part.split("\n") if row.strip()]
+    return Unwrapped(tuple(front + ranks + row for row in rows or [""]), "[rank" in ranks)
+
+
+def _ranks(said: Mapping[str, object]) -> str:
+    """Ranks as launchers' labels say them."""
+    places = [said, *(bound for key in BOUND if isinstance(bound := said.get(key), dict))]
+    local, rank = _number(places, LOCAL_RANKS), _number(places, RANKS)
+    labels = "" if local is None else f"[local_rank{local}]: "
+    return labels if rank is None else f"{labels}[rank{rank}]: "
+
+
+def _number(places: Iterable[Mapping[str, object]], keys: Iterable[str]) -> int | None:
+    for key in keys:
+        for place in places:
+            value = place.get(key)
+            if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 8:
+                value = int(value)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_RANK:
+                return value
+    return None
+
+
+def _first(said: Mapping[str, object], keys: Iterable[str]) -> str | None:
+    return next((value for key in keys if isinstance(value := said.get(key), str)), None)

@@ -46,6 +46,8 @@ MAX_REPORT_CHARS = 4000
 MAX_HEAD_LINES = 200
 
 _INNER = re.compile(r"\[rank\d{1,7}\]:")
+_HOLE = re.compile(r"\0{8,}")
+_ZEROS = "\0" * 8
 _DIGITS = re.compile(r"\d+")
 _OF_RANK = re.compile(r"Traceback \(most recent call last\): \(RANK (\d{1,7})\)")
 _FRAME = re.compile(r'File "([^"]{1,300})", line (\d{1,7}), in (\S{1,100})')
@@ -100,6 +102,7 @@ class FileLog:
     """What one file says. Events have no times yet and only stated ranks; they are in the order of lines.
 
     `stamps`: times of lines that were looked at. `restarts`: attempts, and the lines at which they begin.
+    `rank_fields`: ranks were read from a logger's JSON.
     """
 
     file: TextFile
@@ -110,6 +113,7 @@ class FileLog:
     last_line: int = 0
     attempts: int = 1
     restarts: list[tuple[int, int]] = field(default_factory=list)
+    rank_fields: bool = False
     complaints: list[str] = field(default_factory=list)
 
 
@@ -210,28 +214,43 @@ class LogReader:
     def feed(self, line: Line) -> None:
         """Look at one line."""
         self._number = self.log.last_line = line.number
-        text = unwrapped(line.text)[:MAX_MESSAGE_CHARS]
+        rows = self._rows(line)
+        text = rows[0]
         if HEAD in line.tags and len(self.log.head) < MAX_HEAD_LINES:
             self.log.head.append((line.number, text[:400]))
         classes = _classes_of(line.tags)
-        if self._is_sample(line, classes):
+        if self._is_sample(line, text, classes):
             return
-        pieces = tuple(_pieces(text)) if text.count("[rank") > 1 else (text,)
-        for number, piece in enumerate(pieces, 1):
-            # What another writer cut into, and the end of a file that was cut off, may say half of a thing.
-            self._piece(line, piece, classes, whole=line.whole and number == len(pieces))
+        torn = len(rows) > 1 and _ZEROS in line.text
+        for row in rows:
+            own = classes if len(rows) == 1 else [c for c in classes if c.is_in(row)]
+            pieces = tuple(_pieces(row)) if row.count("[rank") > 1 else (row,)
+            for number, piece in enumerate(pieces, 1):
+                # What another writer cut into, and the end of a file that was cut off, may say half of a thing.
+                whole = number == len(pieces) and not (torn and row is not rows[-1])
+                self._piece(line, piece, own, whole=line.whole and whole)
 
-    def _is_sample(self, line: Line, classes: Sequence[LineClass]) -> bool:
+    def _rows(self, line: Line) -> Sequence[str]:
+        """A line, or the several that a logger's object holds, or that a hole of zeros tore apart."""
+        said = unwrapped(line.text)
+        if said is not None:
+            self.log.rank_fields |= said.states_rank
+            return [row[:MAX_MESSAGE_CHARS] for row in said.rows]
+        if _ZEROS in line.text:
+            return [row[:MAX_MESSAGE_CHARS] for row in _HOLE.split(line.text) if row] or [""]
+        return (line.text[:MAX_MESSAGE_CHARS],)
+
+    def _is_sample(self, line: Line, text: str, classes: Sequence[LineClass]) -> bool:
         """Whether a line only shows who speaks in a file: of such lines few are looked at closely."""
         if classes or self.follow or TAIL in line.tags:
             return False
         if line.number <= FIRST_LINES:
             return False
         if SAMPLE in line.tags or line.number % SAMPLED_EACH == 0:
-            spoken = take_apart(line.text[:MAX_SAMPLE_CHARS])
+            spoken = take_apart(text[:MAX_SAMPLE_CHARS])
             self._speaker(spoken)
             if line.number % STAMPED_EACH == 0:
-                self._stamp(line.number, _front(line.text, spoken), spoken.message_at)
+                self._stamp(line.number, _front(text, spoken), spoken.message_at)
         return True
 
     def finish(self) -> FileLog:

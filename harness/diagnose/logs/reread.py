@@ -74,6 +74,8 @@ def _lines(file: TextFile, numbers: set[int]) -> dict[int, str]:
         number += count
         if number > last:
             break
+    if file.dress is not None:
+        near = {n: file.dress.off(text) for n, text in near.items()}
     for n in numbers:
         if n in near:
             found[n] = "".join(near.get(n + k, "") for k in range(LATER_LINES + 1))

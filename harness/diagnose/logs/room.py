@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.diagnose.logs.census import take_census
 from harness.diagnose.logs.event import Event, RankFrom
+from harness.diagnose.logs.fields import with_local_fields
 from harness.diagnose.logs.heads import JobHead, read_heads
 from harness.diagnose.logs.read import Reading, Texts, reading
 from harness.diagnose.logs.reader import FileLog
@@ -88,7 +89,7 @@ def weigh_logs(
 
 
 def _weigh(texts: Texts, world_size: int | None) -> LogsResult:
-    logs = texts.logs
+    logs = with_local_fields(texts.logs)
     share = max(HEAD_LINES // max(len(logs), 1), LEAST_HEAD_LINES)
     head = read_heads({log.file.name: log.head[:share] for log in logs})
     known = None if head.world_is_least else head.world_size.value

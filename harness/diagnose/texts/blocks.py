@@ -29,7 +29,7 @@ class Block(NamedTuple):
     """Whole lines: the first `end` bytes of `data`, which may hold more. `whole`: its last line has an end.
 
     A line longer than a block is cut at its carriage returns, if it has any; otherwise the block holds its
-    beginning, and the next block begins with its end.
+    beginning, and the next block begins with its end. Blocks of nothing but zeros are passed over.
     """
 
     data: bytearray
@@ -64,9 +64,9 @@ class Blocks:
 
     def _cut(self, source: "_Plain | _Packed", size: int) -> Iterator[Block]:
         memory = _buffers(size, self.memory)
-        data, have, rest, ended, endless = bytearray(), 0, 0, False, 0
+        data, have, rest, ended, hole, endless = bytearray(), 0, 0, False, False, 0
         while not ended:
-            before, data = data, next(memory)
+            before, data, hole = data, data if hole else next(memory), False
             data[:rest] = before[have - rest : have]
             count, ended, error = source.fill(memoryview(data)[rest:size])
             have = cut = rest + count
@@ -75,6 +75,9 @@ class Blocks:
             if cut:
                 yield Block(data, cut, data[cut - 1] in b"\r\n")
                 rest = have - cut
+            elif have and data.count(0, 0, have) == have:
+                # A hole where a node went down or a log was truncated: the text goes on behind it.
+                have, rest, hole = 0, 0, True
             elif have:
                 endless += 1
                 yield Block(data, have, False)

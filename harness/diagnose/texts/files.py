@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from harness.diagnose.texts.archives import Unpacking, is_archive
+from harness.diagnose.texts.dress import Dress, dress_of
 from harness.diagnose.texts.globs import is_glob
 from harness.diagnose.texts.names import said_by
 from harness.diagnose.texts.sniff import BINARY, EMPTY, HEAD_BYTES, SPANS, TEXT, sniff
@@ -48,6 +49,7 @@ class TextFile:
     attempt: int | None = None
     node: int | None = None
     host: str | None = None
+    dress: Dress | None = None
 
 
 def find_texts(paths: Sequence[Path], scratch: Path) -> tuple[list[TextFile], list[str]]:
@@ -124,7 +126,8 @@ class _Search:
         self._take(name, file, expected=expected, parts=file.parts[:-1], above="")
 
     def _take(self, name: str, file: Path, *, expected: bool, parts: Sequence[str], above: str) -> None:
-        kind = kind_of(file)
+        head = _head(file)
+        kind = sniff(head)
         named = name.lower().endswith((".zst", ".lz4", ".7z"))
         if (kind == BINARY or named) and (packer := _packer(file)):
             self.complaints.append(f"{name}: packed with {packer}: unpack it first")
@@ -136,12 +139,13 @@ class _Search:
         inner = name[len(above) :].strip("/").split("/") if above else [file.name]
         own = len(PurePosixPath(name).parts)
         said = said_by([*parts, *inner], own)
-        text = TextFile(name, file, kind, file.stat().st_size, **vars(said))
+        dress = dress_of(head) if kind == TEXT else None
+        text = TextFile(name, file, kind, file.stat().st_size, **vars(said), dress=dress)
         self._found.append((text, name if above else str(file)))
 
 
-def kind_of(file: Path) -> str:
-    """What a file is by its first bytes, and by its last if it begins with a hole. Raises: UNREADABLE."""
+def _head(file: Path) -> bytes:
+    """A file's first bytes, unpacked, or its last if it begins with a hole. Raises: UNREADABLE."""
     with open_regular(file) as opened:
         head, error = filled(decoded(reader(opened)), HEAD_BYTES)
         if error is not None and not head:
@@ -149,7 +153,7 @@ def kind_of(file: Path) -> str:
         if head and not head.strip(b"\0"):
             opened.seek(max(opened.seek(0, os.SEEK_END) - HEAD_BYTES, 0))
             head = opened.read(HEAD_BYTES)
-        return sniff(head)
+        return head
 
 
 def _packer(file: Path) -> str | None:

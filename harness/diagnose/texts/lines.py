@@ -61,6 +61,8 @@ class Line:
 
 def line_of(number: int, raw: bytes | bytearray, tags: frozenset[str], *, whole: bool) -> Line:
     """A line from its bytes: cut off if it is long, without colours and other escape sequences."""
+    if len(raw) > MAX_LINE_CHARS and raw[:1] == b"\0":
+        raw = raw.lstrip(b"\0")
     if len(raw) > MAX_LINE_CHARS:
         raw, whole = raw[:MAX_LINE_CHARS], False
     text = raw.decode(errors="surrogateescape")

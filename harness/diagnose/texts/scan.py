@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from harness.diagnose.texts.blocks import Block, Blocks, lent_memory
+from harness.diagnose.texts.dress import Dress
 from harness.diagnose.texts.ends import LineEnds, line_end
 from harness.diagnose.texts.files import TextFile
 from harness.diagnose.texts.lines import Line, line_of
@@ -38,20 +39,21 @@ class Scanner:
 
         Raises: hyperscan.error, for a pattern that is none.
         """
-        return Lines(Blocks(file.path), database_of(self.patterns))
+        return Lines(Blocks(file.path), database_of(self.patterns), file.dress)
 
 
 class Lines:
     """Yields lines in order, and each next line while `follow` is set; a generator of one pass.
 
     Of a line with carriage returns inside, the parts that match come, one by one under the same number; the
-    last one if none does. Never raises for what is in a file: `complaints` says, once all was read, what was
+    last one if none does. Patterns see lines as they lie; what comes has put off its `dress`. Never raises for what is in a file: `complaints` says, once all was read, what was
     wrong with it, without its name.
     """
 
-    def __init__(self, blocks: Blocks, database: Database) -> None:
+    def __init__(self, blocks: Blocks, database: Database, dress: Dress | None = None) -> None:
         self._blocks = blocks
         self._database = database
+        self._dress = dress
         self.follow = False
 
     @property
@@ -61,7 +63,12 @@ class Lines:
 
     def __iter__(self) -> Iterator[Line]:
         with lent_memory() as self._blocks.memory:
-            yield from self._lines()
+            if self._dress is None:
+                yield from self._lines()
+                return
+            for line in self._lines():
+                line.text = self._dress.off(line.text)
+                yield line
 
     def _lines(self) -> Iterator[Line]:
         number = 1

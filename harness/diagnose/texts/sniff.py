@@ -5,6 +5,8 @@ import json
 import re
 from itertools import islice
 
+from harness.diagnose.texts.dress import is_page
+
 HEAD_BYTES = 64 << 10
 
 SPANS = "spans"
@@ -28,16 +30,24 @@ _SPAN_KEY = "log_type_name"
 _SPOKEN = ("log", "message", "msg", "MESSAGE", "textPayload")
 """Under one of these, container runtimes, journald and log exports keep the line that a program wrote."""
 
+_LOGGED = (("event", "level"), ("event", "log_level"), ("text", "record"))
+"""structlog's and loguru's: words that others use as well, so that both must be there."""
+
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1b\0")) + b"\x7f"
+_HOLE = re.compile(rb"\0{64,}")
 _MIN_BYTES = 4 << 10
 """A shorter file may hold any bytes: it costs nothing to read."""
+
+_MIN_LINES = 3
+"""So many lines of text stand around a hole; headers of arrays have one."""
 
 
 def sniff(head: bytes) -> str:
     """Of some first bytes: SPANS for torchtitan's JSON lines, TEXT for any log, ELSE, BINARY or EMPTY.
 
-    Zeros before the text are a hole that a truncated log was left with, and say nothing.
+    Zeros before the text are a hole that a truncated log was left with, and say nothing; nor do those inside
+    of a text, where a node went down or a disk was full.
     """
     if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         head = head.decode("utf-16", errors="replace").encode()
@@ -46,7 +56,7 @@ def sniff(head: bytes) -> str:
     else:
         if not head:
             return EMPTY
-        head = head.lstrip(b"\0")
+        head = _around_holes(head.lstrip(b"\0"))
         controls = len(head) - len(head.translate(None, _CONTROLS)) if len(head) > _MIN_BYTES else 0
         if not head or head.count(0) * 10 > len(head) or controls * 100 > len(head) * 8:
             return BINARY
@@ -54,6 +64,8 @@ def sniff(head: bytes) -> str:
     first = list(islice(filter(None, lines), 20))
     if not first:
         return EMPTY
+    if is_page(head):
+        return TEXT
     if _MARKUP.match(first[0]) or any(_COUNTERS.search(line) for line in first):
         return ELSE
     objects = [line for line in first if line.startswith(b"{")]
@@ -73,8 +85,22 @@ def _of_objects(objects: list[bytes]) -> str:
             return ELSE
         if _SPAN_KEY in keys:
             return SPANS
-        spoken |= value is not None and any(isinstance(value.get(key), str) for key in _SPOKEN)
+        spoken |= value is not None and _speaks(value)
     return TEXT if spoken else ELSE
+
+
+def _speaks(value: dict[str, object]) -> bool:
+    said = any(isinstance(value.get(key), str) for key in _SPOKEN)
+    return said or any(isinstance(value.get(key), str) and beside in value for key, beside in _LOGGED)
+
+
+def _around_holes(head: bytes) -> bytes:
+    """What stands around long runs of zeros, if it is nothing but lines of text; else all as it is."""
+    if not _HOLE.search(head):
+        return head
+    text = _HOLE.sub(b"\n", head)
+    controls = len(text) - len(text.translate(None, _CONTROLS + b"\0"))
+    return text if controls * 100 <= len(text) and len(_LINE.findall(text)) >= _MIN_LINES else head
 
 
 def _object(line: bytes) -> dict[str, object] | None:

@@ -1,0 +1,89 @@
+"""What a whole file's lines wear that its writer did not write: marks of a quotation, numbers, a web page.
+
+It is the same for all lines of a file, so the head of a file tells it, once.
+"""
+
+import codecs
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+
+FIRST_LINES = 20
+"""If most of these wear nothing, no line of the file is looked at again."""
+
+LEAST_NUMBERED = 20
+"""Labels of tasks rise as well, but not over so many lines without one that falls."""
+
+MOST = 0.8
+"""This share of the lines wears it; a ticket has a few words of its own around a log."""
+
+_LINE = re.compile(rb"[^\r\n]+")
+_MAY_WEAR = re.compile(rb" *(?:>|\d{1,7}(?::[ \t]|\t| ?\| ))")
+_QUOTED = re.compile(r"(?: ?>)+ ?")
+_NUMBERED = re.compile(r" *(\d{1,7})(?::[ \t]|\t| ?\| )")
+
+_PAGE = re.compile(rb"<(?:!doctype html|html|body|pre)\b", re.IGNORECASE)
+_TERMINAL = re.compile(rb"<pre\b", re.IGNORECASE)
+_OURS = re.compile(rb"<title>drill: ")
+_TAG = re.compile(
+    r"</?(?:!doctype|html|head|meta|link|title|body|pre|code|samp|tt|span|div|p|br|b|i|u|em|strong|font|a"
+    r"|table|tbody|tr|td|ol|ul|li)(?:\s[^<>]{0,2000})?/?>",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Dress:
+    """`quotes`: marks of a quotation, nested so deep. `numbered`: by line. `page`: a web page's tags around."""
+
+    quotes: int = 0
+    numbered: bool = False
+    page: bool = False
+
+    def off(self, text: str) -> str:
+        """A line without it; a line that does not wear it, as it is. Blanks behind a mark are the line's."""
+        if self.page:
+            text = html.unescape(_TAG.sub("", text)) if "<" in text or "&" in text else text
+        for _ in range(self.quotes):
+            mark = text.lstrip(" ")
+            if not mark.startswith(">"):
+                break
+            text = mark[1:].removeprefix(" ")
+        if self.numbered and (number := _NUMBERED.match(text)):
+            text = text[number.end() :]
+        return text
+
+
+def is_page(head: bytes) -> bool:
+    """Whether first bytes are those of a web page that shows a terminal's text, and not our own report."""
+    begin = head.removeprefix(codecs.BOM_UTF8).lstrip()
+    return bool(_PAGE.match(begin) and _TERMINAL.search(head) and not _OURS.search(head))
+
+
+def dress_of(head: bytes) -> Dress | None:
+    """What the lines of a file wear, by its first bytes; None for nothing, which most do."""
+    if is_page(head):
+        return Dress(page=True)
+    first = [found[0] for found in islice(_LINE.finditer(head), FIRST_LINES)]
+    if sum(_MAY_WEAR.match(line) is not None for line in first) * 2 <= len(first):
+        return None
+    lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
+    quotes = _quotes(lines)
+    numbered = _are_numbered([Dress(quotes).off(line) for line in lines])
+    return Dress(quotes, numbered) if quotes or numbered else None
+
+
+def _quotes(lines: Sequence[str]) -> int:
+    """How deep most lines are quoted; Megatron begins some lines of a log with one such mark."""
+    deep = [mark[0].count(">") for line in lines if (mark := _QUOTED.match(line))]
+    return min(deep) if len(deep) >= MOST * len(lines) and len(deep) > 1 else 0
+
+
+def _are_numbered(lines: Sequence[str]) -> bool:
+    """Whether most lines have a number, and each a greater one than the line before."""
+    numbers = [int(found[1]) for line in lines if (found := _NUMBERED.match(line))]
+    if len(numbers) < max(LEAST_NUMBERED, MOST * len(lines)):
+        return False
+    return all(one < next_ for one, next_ in pairwise(numbers))
