@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from harness.diagnose.logs.event import STRONG, Event, RankFrom
+from harness.diagnose.logs.launched import launched
 from harness.diagnose.logs.reader import FileLog, Speaker
 
 MAX_RANK = 1 << 20
@@ -27,7 +28,8 @@ class Census:
     `heard`: rank -> files in which it speaks. `unplaced`: hosts or files whose local ranks are not known as
     global ones. `file_ranks`: files of one rank alone. `mixed`: files in which several machines
     speak. `least`: ranks that there are at least, as communicators
-    state. `of_many`: files named after one rank in which others speak.
+    state; `launched`: as many as launchers name processes or tasks. `of_many`: files named after one rank in
+    which others speak.
     """
 
     world_size: int | None
@@ -41,13 +43,14 @@ class Census:
     file_hosts: dict[str, str] = field(default_factory=dict)
     file_ranks: dict[str, int] = field(default_factory=dict)
     least: int = 0
+    launched: int = 0
     of_many: set[str] = field(default_factory=set)
     mixed: set[str] = field(default_factory=set)
 
     @property
     def size(self) -> int:
-        """The world size, or one more than the greatest rank that anything shows."""
-        return self.world_size or max(self.least, max(self.heard, default=-1) + 1)
+        """The world size, or as many ranks as anything shows at least."""
+        return self.world_size or max(self.least, self.launched, max(self.heard, default=-1) + 1)
 
     @property
     def silent(self) -> tuple[int, ...]:
@@ -198,6 +201,7 @@ def take_census(
             census.heard.setdefault(event.rank, set()).add(event.file)
     _pids(census, logs, events)
     _buses(census, events, buses)
+    census.launched = launched(events, tasks_are_ranks=census.tasks_are_ranks)
     return census
 
 

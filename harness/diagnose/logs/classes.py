@@ -46,7 +46,7 @@ class LineClass:
 
 
 @lru_cache(maxsize=256)
-def _compiled(regex: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT001
+def _compiled(regex: str, ignore_case: bool) -> re.Pattern[str]:
     return re.compile(regex, re.IGNORECASE if ignore_case else 0)
 
 

@@ -54,7 +54,10 @@ def unwrapped(text: str) -> Unwrapped | None:
 
 def _ranks(said: Mapping[str, object]) -> str:
     """Ranks as launchers' labels say them."""
-    places = [said, *(bound for key in BOUND if isinstance(bound := said.get(key), dict))]
+    record = said.get("record")
+    tops = [said, record] if isinstance(record, dict) else [said]
+    bound = [top[key] for top in tops for key in BOUND if isinstance(top.get(key), dict)]
+    places = [said, *(one for one in bound if isinstance(one, dict))]
     local, rank = _number(places, LOCAL_RANKS), _number(places, RANKS)
     labels = "" if local is None else f"[local_rank{local}]: "
     return labels if rank is None else f"{labels}[rank{rank}]: "

@@ -56,7 +56,9 @@ _CHAINED = (
     "During handling of the above exception",
 )
 _LIBRARY = ("/torch/", "site-packages", "dist-packages", "/lib/python", "<frozen", "<string>")
-_ALWAYS_KEPT = frozenset(("watchdog_timeout", "progress", "exit", "block_exit", "task_end", "xid"))
+_ALWAYS_KEPT = frozenset(
+    ("watchdog_timeout", "progress", "exit", "exit_ok", "closing", "block_exit", "task_end", "xid")
+)
 _NOISY = frozenset(("step", "connection", "retry", "nccl_warn", "active"))
 _WHOLE = frozenset(
     (
@@ -221,14 +223,20 @@ class LogReader:
         classes = _classes_of(line.tags)
         if self._is_sample(line, text, classes):
             return
-        torn = len(rows) > 1 and _ZEROS in line.text
-        for row in rows:
-            own = classes if len(rows) == 1 else [c for c in classes if c.is_in(row)]
-            pieces = tuple(_pieces(row)) if row.count("[rank") > 1 else (row,)
-            for number, piece in enumerate(pieces, 1):
-                # What another writer cut into, and the end of a file that was cut off, may say half of a thing.
-                whole = number == len(pieces) and not (torn and row is not rows[-1])
-                self._piece(line, piece, own, whole=line.whole and whole)
+        if len(rows) == 1:
+            self._row(line, text, classes, whole=line.whole)
+            return
+        torn = _ZEROS in line.text
+        for number, row in enumerate(rows, 1):
+            own = [found for found in classes if found.is_in(row)]
+            whole = line.whole if number == len(rows) else not torn
+            self._row(line, row, own, whole=whole)
+
+    def _row(self, line: Line, row: str, classes: Sequence[LineClass], *, whole: bool) -> None:
+        pieces = tuple(_pieces(row)) if row.count("[rank") > 1 else (row,)
+        for number, piece in enumerate(pieces, 1):
+            # What another writer cut into, and the end of a file that was cut off, may say half of a thing.
+            self._piece(line, piece, classes, whole=whole and number == len(pieces))
 
     def _rows(self, line: Line) -> Sequence[str]:
         """A line, or the several that a logger's object holds, or that a hole of zeros tore apart."""

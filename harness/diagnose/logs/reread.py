@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from harness.diagnose.logs.jsonlines import unwrapped
 from harness.diagnose.texts.blocks import Blocks
 from harness.diagnose.texts.ends import LineEnds
 from harness.diagnose.texts.files import TextFile
@@ -74,9 +75,15 @@ def _lines(file: TextFile, numbers: set[int]) -> dict[int, str]:
         number += count
         if number > last:
             break
-    if file.dress is not None:
-        near = {n: file.dress.off(text) for n, text in near.items()}
+    near = {n: _read_as(file, text) for n, text in near.items()}
     for n in numbers:
         if n in near:
             found[n] = "".join(near.get(n + k, "") for k in range(LATER_LINES + 1))
     return found
+
+
+def _read_as(file: TextFile, text: str) -> str:
+    """A line as it was read: without its file's dress, or as what its JSON says."""
+    text = file.dress.off(text) if file.dress is not None else text
+    said = unwrapped(text)
+    return "\n".join(said.rows) if said is not None else text

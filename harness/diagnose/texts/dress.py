@@ -6,6 +6,7 @@ It is the same for all lines of a file, so the head of a file tells it, once.
 import codecs
 import html
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -13,16 +14,19 @@ from itertools import islice, pairwise
 FIRST_LINES = 20
 """If most of these wear nothing, no line of the file is looked at again."""
 
-LEAST_NUMBERED = 20
-"""Labels of tasks rise as well, but not over so many lines without one that falls."""
+LEAST_NUMBERED, LEAST_WITH_COLON = 4, 20
+"""Labels of tasks, behind which a colon stands, rise as well, but not over so many lines without a fall."""
 
 MOST = 0.8
 """This share of the lines wears it; a ticket has a few words of its own around a log."""
 
 _LINE = re.compile(rb"[^\r\n]+")
-_MAY_WEAR = re.compile(rb" *(?:>|\d{1,7}(?::[ \t]|\t| ?\| ))")
+_NUMBER = r" *(\d{1,7})(?::(?!\d\d(?::\d\d)?(?:[^\d:]|$)) ?|\t| ?\| )"
+"""As ``grep -n``, ``cat -n`` and tickets put it; a time of day is none."""
+
+_NUMBERED = re.compile(_NUMBER)
 _QUOTED = re.compile(r"(?: ?>)+ ?")
-_NUMBERED = re.compile(r" *(\d{1,7})(?::[ \t]|\t| ?\| )")
+_MAY_WEAR = re.compile(f" *>|{_NUMBER}".encode())
 
 _PAGE = re.compile(rb"<(?:!doctype html|html|body|pre)\b", re.IGNORECASE)
 _TERMINAL = re.compile(rb"<pre\b", re.IGNORECASE)
@@ -36,7 +40,7 @@ _TAG = re.compile(
 
 @dataclass(frozen=True)
 class Dress:
-    """`quotes`: marks of a quotation, nested so deep. `numbered`: by line. `page`: a web page's tags around."""
+    """`quotes`: how deep a quotation is nested. `numbered`: by line. `page`: the tags of a web page."""
 
     quotes: int = 0
     numbered: bool = False
@@ -78,12 +82,16 @@ def dress_of(head: bytes) -> Dress | None:
 def _quotes(lines: Sequence[str]) -> int:
     """How deep most lines are quoted; Megatron begins some lines of a log with one such mark."""
     deep = [mark[0].count(">") for line in lines if (mark := _QUOTED.match(line))]
-    return min(deep) if len(deep) >= MOST * len(lines) and len(deep) > 1 else 0
+    if not deep or len(deep) < MOST * len(lines):
+        return 0
+    ((usual, _),) = Counter(deep).most_common(1)
+    return usual
 
 
 def _are_numbered(lines: Sequence[str]) -> bool:
     """Whether most lines have a number, and each a greater one than the line before."""
-    numbers = [int(found[1]) for line in lines if (found := _NUMBERED.match(line))]
-    if len(numbers) < max(LEAST_NUMBERED, MOST * len(lines)):
+    found = [number for line in lines if (number := _NUMBERED.match(line))]
+    least = LEAST_WITH_COLON if any(":" in number[0] for number in found) else LEAST_NUMBERED
+    if len(found) < max(least, MOST * len(lines)):
         return False
-    return all(one < next_ for one, next_ in pairwise(numbers))
+    return all(int(one[1]) < int(next_[1]) for one, next_ in pairwise(found))

@@ -46,8 +46,9 @@ class Lines:
     """Yields lines in order, and each next line while `follow` is set; a generator of one pass.
 
     Of a line with carriage returns inside, the parts that match come, one by one under the same number; the
-    last one if none does. Patterns see lines as they lie; what comes has put off its `dress`. Never raises for what is in a file: `complaints` says, once all was read, what was
-    wrong with it, without its name.
+    last one if none does. Patterns see lines as they lie; those that come have put off their `dress`. Never
+    raises for what is in a file: `complaints` says, once all was read, what was wrong with it, without its
+    name.
     """
 
     def __init__(self, blocks: Blocks, database: Database, dress: Dress | None = None) -> None:

@@ -39,9 +39,6 @@ _HOLE = re.compile(rb"\0{64,}")
 _MIN_BYTES = 4 << 10
 """A shorter file may hold any bytes: it costs nothing to read."""
 
-_MIN_LINES = 3
-"""So many lines of text stand around a hole; headers of arrays have one."""
-
 
 def sniff(head: bytes) -> str:
     """Of some first bytes: SPANS for torchtitan's JSON lines, TEXT for any log, ELSE, BINARY or EMPTY.
@@ -100,7 +97,7 @@ def _around_holes(head: bytes) -> bytes:
         return head
     text = _HOLE.sub(b"\n", head)
     controls = len(text) - len(text.translate(None, _CONTROLS + b"\0"))
-    return text if controls * 100 <= len(text) and len(_LINE.findall(text)) >= _MIN_LINES else head
+    return text if controls * 100 <= len(text) and b"\n" in head else head
 
 
 def _object(line: bytes) -> dict[str, object] | None:

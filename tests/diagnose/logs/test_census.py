@@ -1,5 +1,6 @@
 """Which global rank a speaker is: only where something ties a local rank, task, process or card to it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -283,3 +284,48 @@ def test_a_process_without_a_host_is_known_only_on_one_machine() -> None:
     two = Census(2, hosts={0: "a", 1: "b"}, pids={("", 7): 1}, heard={0: set(), 1: set()})
 
     assert (one.rank_of_pid(None, 7), two.rank_of_pid(None, 7)) == (1, None)
+
+
+def _logged(rank: int, **more: object) -> str:
+    return json.dumps({"event": "ready", "level": "info", "rank": rank, **more}) + "\n"
+
+
+def test_the_rank_in_an_object_is_who_speaks(tmp_path: Path) -> None:
+    """One file, no two machines with one rank: it is the global one."""
+    told = story(tmp_path, {"a.jsonl": "".join(_logged(r, message=OOM if r == 2 else "") for r in range(4))})
+
+    assert the(told, "device_oom").rank == 2
+    assert told.census.size == 4
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {f"w-{node}.jsonl": "".join(_logged(r) for r in range(4)) for node in (0, 1)},
+        {"all.jsonl": "".join(_logged(r, host=f"gpu-{node}") for node in (0, 1) for r in range(4))},
+    ],
+)
+def test_a_rank_that_two_machines_have_is_a_local_one(files: dict[str, str], tmp_path: Path) -> None:
+    """Torch's prefix is global by definition, a field by custom only."""
+    name, text = files.popitem()
+    told = story(tmp_path, {**files, name: text + _logged(2, host="gpu-1", message=OOM)})
+
+    event = the(told, "device_oom")
+    assert (event.rank, event.local_rank) == (None, 2)
+
+
+def test_a_log_that_was_rotated_is_one_writers(tmp_path: Path) -> None:
+    """The same ranks go on in the next piece."""
+    told = story(tmp_path, {"a.jsonl.1": _logged(0) + _logged(1), "a.jsonl": _logged(1, message=OOM)})
+
+    assert the(told, "device_oom").rank == 1
+
+
+def test_a_rank_in_no_sample_of_a_large_file_is_looked_for(tmp_path: Path) -> None:
+    """Also where it is a field, of which `local_rank` is another."""
+    rows = [_logged(0)] * 300
+    rows[201] = _logged(2)
+    rows[202] = _logged(0, local_rank=3)
+    told = story(tmp_path, {"a.jsonl": "".join(rows)}, 4)
+
+    assert told.census.silent == (1, 3)

@@ -4,7 +4,7 @@ import pytest
 
 from harness.diagnose.logs.detail import detail_finding
 from harness.diagnose.logs.events import LogEvent
-from harness.model.kinds import Kind
+from harness.model.kinds import Confidence, Kind
 
 
 def report(teller: int, *calls: tuple[int, str, str, str], seq: int = 8) -> LogEvent:
@@ -66,5 +66,26 @@ def test_two_sequence_numbers_are_not_compared() -> None:
 def test_a_smaller_group_names_nobody() -> None:
     """Ranks inside a group are not global ranks: the tellers say which it is."""
     logs = [report(4 + rank, (rank, *USUAL), (2, "BROADCAST", "4", "Float")) for rank in (0, 1, 3)]
+
+    assert detail_finding(logs, 8) is None
+
+
+def test_a_smaller_group_whose_members_all_tell_names_the_odd_one() -> None:
+    """Each teller comes first in its own message: that ties the group's ranks to global ones."""
+    odd = ("BROADCAST", "4", "Float")
+    logs = [report(1 + 2 * rank, (rank, *USUAL), (2, *odd)) for rank in (0, 1, 3)]
+    logs.append(report(5, (2, *odd), (0, *USUAL)))
+
+    finding = detail_finding(logs, 8)
+
+    assert finding is not None
+    assert (finding.culprits, finding.confidence) == ((5,), Confidence.LIKELY)
+
+
+def test_two_groups_at_once_name_nobody() -> None:
+    """Two tellers that are one rank in their groups: whose message is whose, nothing tells."""
+    odd = ("BROADCAST", "4", "Float")
+    logs = [report(4 * group + rank, (rank, *USUAL), (2, *odd)) for group in (0, 1) for rank in (0, 1, 3)]
+    logs += [report(4 * group + 2, (2, *odd), (0, *USUAL)) for group in (0, 1)]
 
     assert detail_finding(logs, 8) is None

@@ -1,5 +1,6 @@
 """Cited lines are read again before a verdict: what does not hold is left out, and complained of."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,11 @@ def test_lines_far_inside_a_large_file(tmp_path: Path) -> None:
     citation = Citation("log", "line number 199998 of a large file", "job.log", 199998)
 
     assert reread(tmp_path, lines).confirmed([citation]) == (citation,)
+
+
+def test_words_inside_an_object_are_read_as_they_were_said(tmp_path: Path) -> None:
+    """JSON escapes quotes, which a citation has not."""
+    room = reread(tmp_path, [json.dumps({"message": 'ValueError: "a" "b" "c" "d" is none'})])
+    citation = Citation("log", 'ValueError: "a" "b" "c" "d" is none', "job.log", 1)
+
+    assert room.confirmed([citation]) == (citation,)

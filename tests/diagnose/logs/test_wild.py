@@ -39,6 +39,10 @@ SIZES: dict[str, int] = {
     "glued_bar": 6,
     "elastic_scale_down": 4,
     "rotated": 4,
+    "segv_of_eight": 8,
+    "srun_tasks_one_by_one": 6,
+    "srun_agents": 16,
+    "two_ends_of_one_agent": 4,
 }
 """How many ranks a log states or shows."""
 

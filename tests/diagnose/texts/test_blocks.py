@@ -89,6 +89,16 @@ def test_zeros_are_read_over(tmp_path: Path) -> None:
     assert b"".join(parts_of(list(Blocks(written(tmp_path, data), size=512)))) == data
 
 
+def test_a_hole_larger_than_a_block_is_passed_over(tmp_path: Path) -> None:
+    """The text right behind it comes, and what is held of the block before stays as it was."""
+    reading = Blocks(written(tmp_path, b"a\n" + b"\0" * 1000 + b"b\nc\n"), size=100, memory=[])
+
+    found = [(bytes(block.data[: block.end]).lstrip(b"\0")) for block in reading]
+
+    assert [part for part in found if part] == [b"a\n", b"b\nc\n"]
+    assert reading.complaints == []
+
+
 @pytest.mark.parametrize("size", [0, 30])
 def test_a_file_that_shrinks_meanwhile(tmp_path: Path, size: int) -> None:
     """What was read counts; nothing is raised."""

@@ -1,5 +1,6 @@
 """One pass for many patterns."""
 
+import dataclasses
 import pickle
 import re
 from pathlib import Path
@@ -9,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from harness.diagnose.texts import blocks
+from harness.diagnose.texts.dress import Dress
 from harness.diagnose.texts.files import TextFile
-from harness.diagnose.texts.lines import Line
+from harness.diagnose.texts.lines import MAX_LINE_CHARS, Line
 from harness.diagnose.texts.patterns import (
     HEAD,
     HEAD_LINES,
@@ -201,3 +203,17 @@ def test_what_matches_is_what_a_plain_search_finds(
     lines._blocks.size = block
 
     assert [(number, text) for number, text, _ in matched(lines)] == wanted
+
+
+def test_what_stands_behind_a_long_hole_is_the_line(tmp_path: Path) -> None:
+    """Zeros in front do not use up what is kept of a long line."""
+    data = b"\0" * (MAX_LINE_CHARS + 10) + b"error\n"
+
+    assert matched(lines_of(tmp_path, data)) == [(1, "error", {"ERROR"})]
+
+
+def test_lines_come_without_what_their_file_wears(tmp_path: Path) -> None:
+    """Patterns find what is written, readers see what was meant."""
+    file = dataclasses.replace(text_file(tmp_path, b"> error &lt;\n"), dress=Dress(quotes=1))
+
+    assert matched(SCANNER.lines(file)) == [(1, "error &lt;", {"ERROR"})]
