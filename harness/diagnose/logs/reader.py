@@ -216,37 +216,36 @@ class LogReader:
     def feed(self, line: Line) -> None:
         """Look at one line."""
         self._number = self.log.last_line = line.number
-        rows = self._rows(line)
-        text = rows[0]
+        text = line.text
+        several = self._several(line) if text.startswith("{") or _ZEROS in text else ()
+        text = (several[0] if several else text)[:MAX_MESSAGE_CHARS]
         if HEAD in line.tags and len(self.log.head) < MAX_HEAD_LINES:
             self.log.head.append((line.number, text[:400]))
         classes = _classes_of(line.tags)
         if self._is_sample(line, text, classes):
             return
-        if len(rows) == 1:
+        if len(several) < 2:
             self._row(line, text, classes, whole=line.whole)
             return
         torn = _ZEROS in line.text
-        for number, row in enumerate(rows, 1):
+        for number, row in enumerate(several, 1):
             own = [found for found in classes if found.is_in(row)]
-            whole = line.whole if number == len(rows) else not torn
-            self._row(line, row, own, whole=whole)
+            whole = line.whole if number == len(several) else not torn
+            self._row(line, row[:MAX_MESSAGE_CHARS], own, whole=whole)
+
+    def _several(self, line: Line) -> Sequence[str]:
+        """The lines that a logger's object holds, or that a hole of zeros tore apart."""
+        said = unwrapped(line.text)
+        if said is not None:
+            self.log.rank_fields |= said.states_rank
+            return said.rows
+        return [row for row in _HOLE.split(line.text) if row] or [""]
 
     def _row(self, line: Line, row: str, classes: Sequence[LineClass], *, whole: bool) -> None:
         pieces = tuple(_pieces(row)) if row.count("[rank") > 1 else (row,)
         for number, piece in enumerate(pieces, 1):
             # What another writer cut into, and the end of a file that was cut off, may say half of a thing.
             self._piece(line, piece, classes, whole=whole and number == len(pieces))
-
-    def _rows(self, line: Line) -> Sequence[str]:
-        """A line, or the several that a logger's object holds, or that a hole of zeros tore apart."""
-        said = unwrapped(line.text)
-        if said is not None:
-            self.log.rank_fields |= said.states_rank
-            return [row[:MAX_MESSAGE_CHARS] for row in said.rows]
-        if _ZEROS in line.text:
-            return [row[:MAX_MESSAGE_CHARS] for row in _HOLE.split(line.text) if row] or [""]
-        return (line.text[:MAX_MESSAGE_CHARS],)
 
     def _is_sample(self, line: Line, text: str, classes: Sequence[LineClass]) -> bool:
         """Whether a line only shows who speaks in a file: of such lines few are looked at closely."""

@@ -4,7 +4,6 @@ It is the same for all lines of a file, so the head of a file tells it, once.
 """
 
 import codecs
-import html
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -49,7 +48,7 @@ class Dress:
     def off(self, text: str) -> str:
         """A line without it; a line that does not wear it, as it is. Blanks behind a mark are the line's."""
         if self.page:
-            text = html.unescape(_TAG.sub("", text)) if "<" in text or "&" in text else text
+            text = _shown(text) if "<" in text or "&" in text else text
         for _ in range(self.quotes):
             mark = text.lstrip(" ")
             if not mark.startswith(">"):
@@ -58,6 +57,14 @@ class Dress:
         if self.numbered and (number := _NUMBERED.match(text)):
             text = text[number.end() :]
         return text
+
+
+def _shown(text: str) -> str:
+    """What a browser shows of a line."""
+    # Its table of names is loaded where there is a page.
+    import html
+
+    return html.unescape(_TAG.sub("", text))
 
 
 def is_page(head: bytes) -> bool:
@@ -75,7 +82,7 @@ def dress_of(head: bytes) -> Dress | None:
         return None
     lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
     quotes = _quotes(lines)
-    numbered = _are_numbered([Dress(quotes).off(line) for line in lines])
+    numbered = _are_numbered([Dress(quotes).off(line) for line in lines], labels=not quotes)
     return Dress(quotes, numbered) if quotes or numbered else None
 
 
@@ -88,10 +95,14 @@ def _quotes(lines: Sequence[str]) -> int:
     return usual
 
 
-def _are_numbered(lines: Sequence[str]) -> bool:
-    """Whether most lines have a number, and each a greater one than the line before."""
+def _are_numbered(lines: Sequence[str], *, labels: bool) -> bool:
+    """Whether most lines have a number, and each a greater one than the line before.
+
+    `labels`: whether they may be srun's labels, of tasks that say one line each, from 0 on.
+    """
     found = [number for line in lines if (number := _NUMBERED.match(line))]
-    least = LEAST_WITH_COLON if any(":" in number[0] for number in found) else LEAST_NUMBERED
-    if len(found) < max(least, MOST * len(lines)):
+    colon = any(":" in number[0] for number in found)
+    if len(found) < max(LEAST_WITH_COLON if colon else LEAST_NUMBERED, MOST * len(lines)):
         return False
-    return all(int(one[1]) < int(next_[1]) for one, next_ in pairwise(found))
+    rising = all(int(one[1]) < int(next_[1]) for one, next_ in pairwise(found))
+    return rising and not (labels and colon and int(found[0][1]) == 0)

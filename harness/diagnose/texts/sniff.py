@@ -35,6 +35,7 @@ _LOGGED = (("event", "level"), ("event", "log_level"), ("text", "record"))
 
 _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1b\0")) + b"\x7f"
+_ZEROS = b"\0" * 64
 _HOLE = re.compile(rb"\0{64,}")
 _MIN_BYTES = 4 << 10
 """A shorter file may hold any bytes: it costs nothing to read."""
@@ -93,7 +94,7 @@ def _speaks(value: dict[str, object]) -> bool:
 
 def _around_holes(head: bytes) -> bytes:
     """What stands around long runs of zeros, if it is nothing but lines of text; else all as it is."""
-    if not _HOLE.search(head):
+    if _ZEROS not in head:
         return head
     text = _HOLE.sub(b"\n", head)
     controls = len(text) - len(text.translate(None, _CONTROLS + b"\0"))
