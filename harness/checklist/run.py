@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from harness.checklist.fingerprint import differences
-from harness.checklist.standing import newest_results
+from harness.checklist.standing import measured, newest_results
 from harness.checklist.steps import Surroundings, run_step, title_of
 from harness.checklist.store import Chain, OpenEntry, Store
 from harness.model.checklist import (
@@ -17,16 +17,10 @@ from harness.model.checklist import (
     ItemOutcome,
     ItemResult,
     StepResult,
+    worst,
 )
 from harness.model.errors import Interrupted, PrerequisiteError, UsageError
 
-_WORST = (
-    ItemOutcome.FAIL,
-    ItemOutcome.INCONCLUSIVE,
-    ItemOutcome.NOT_RUN,
-    ItemOutcome.REHEARSED,
-    ItemOutcome.PASS,
-)
 _CODES = {ItemOutcome.FAIL: 1, ItemOutcome.INCONCLUSIVE: 3, ItemOutcome.NOT_RUN: 4}
 
 
@@ -135,7 +129,7 @@ class Runner:
             self.listener.step(item, title_of(step))
             previous = results[-1].bundle if results else None
             results.append(run_step(item, step, self.around, previous))
-        outcome = next(o for o in _WORST if any(r.outcome is o for r in results))
+        outcome = worst([r.outcome for r in results])
         why = "; ".join(dict.fromkeys(r.why for r in results if r.outcome is outcome))
         seconds = round(time.monotonic() - begun, 2)
         return ItemResult(item.id, outcome, why, tuple(results), time.time(), seconds)
@@ -167,6 +161,5 @@ def exit_code(checklist: Checklist, run: ChecklistRun) -> int:
     codes = set()
     for result in run.items:
         item = checklist.item(result.id)
-        steps = [s for s in result.steps if not (item and item.manual and s.why.startswith("waits for"))]
-        codes |= {_CODES.get(step.outcome, 0) for step in steps}
+        codes.add(_CODES.get(measured(item, result) if item else result.outcome, 0))
     return next((code for code in (1, 3, 4) if code in codes), 0)

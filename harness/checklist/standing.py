@@ -19,6 +19,7 @@ from harness.model.checklist import (
     Obstacle,
     SignOff,
     Waiver,
+    worst,
 )
 
 SKEW_S = 120.0
@@ -62,6 +63,17 @@ def newest_results(chain: Chain) -> dict[str, Found]:
             for result in entry.run.items:
                 found[result.id] = Found(result, entry.run.fingerprint)
     return found
+
+
+def measured(item: Item, result: ItemResult) -> ItemOutcome:
+    """What a machine found of an item; a person's own step, which waits for a signature, does not count."""
+    found = [
+        ItemOutcome.PASS if step.kind == "manual" and done.outcome is ItemOutcome.NOT_RUN else done.outcome
+        for step, done in zip(item.steps, result.steps, strict=False)
+    ]
+    if not item.manual or len(found) != len(item.steps):
+        return result.outcome
+    return worst(found)
 
 
 def stand(checklist: Checklist, chain: Chain, now: Now, *, accept_rehearsed: bool) -> list[ItemStanding]:
@@ -116,9 +128,10 @@ class _Judge:
         standing = ItemStanding(item, result.outcome, result.why, result, age)
         if why := self._stale(item, found, age):
             return replace(standing, obstacles=(self._again(item, why),))
-        if result.outcome is ItemOutcome.PASS or self._waits_for_a_person(item, result):
+        outcome = measured(item, result)
+        if outcome is ItemOutcome.PASS:
             return standing
-        if result.outcome is ItemOutcome.REHEARSED:
+        if outcome is ItemOutcome.REHEARSED:
             if self._accept_rehearsed or self._checklist.job == REHEARSAL:
                 return standing
             why = f"only rehearsed, and the job needs the real thing: a machine with {_needs(item)}"
@@ -126,15 +139,6 @@ class _Judge:
             return replace(standing, obstacles=(Obstacle(item.id, why, remedy),))
         why = f"{result.outcome.value.replace('_', ' ')}: {result.why}"
         return replace(standing, obstacles=(self._again(item, why),))
-
-    @staticmethod
-    def _waits_for_a_person(item: Item, result: ItemResult) -> bool:
-        """All that a machine can check of a person's item is in order."""
-        return (
-            item.manual
-            and result.outcome is ItemOutcome.NOT_RUN
-            and not any(step.outcome in (ItemOutcome.FAIL, ItemOutcome.INCONCLUSIVE) for step in result.steps)
-        )
 
     def _stale(self, item: Item, found: Found, age: float) -> str:
         """Why a result does not hold any more; empty if it does."""

@@ -1,6 +1,6 @@
 """A pre-training checklist: its items, what each came to, and who signed for it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -23,6 +23,20 @@ class ItemOutcome(str, Enum):
     NOT_RUN = "not_run"
     REHEARSED = "rehearsed"
     WAIVED = "waived"
+
+
+_WORST_FIRST = (
+    ItemOutcome.FAIL,
+    ItemOutcome.INCONCLUSIVE,
+    ItemOutcome.NOT_RUN,
+    ItemOutcome.REHEARSED,
+    ItemOutcome.PASS,
+)
+
+
+def worst(outcomes: Collection[ItemOutcome]) -> ItemOutcome:
+    """What several outcomes come to together; nothing at all is not run."""
+    return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), ItemOutcome.NOT_RUN)
 
 
 @dataclass(frozen=True)

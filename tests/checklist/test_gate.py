@@ -389,3 +389,26 @@ def test_show_writes_what_a_launch_review_needs(tmp_path: Path, store: Store) ->
     assert "<script>" not in markdown.replace("`<script>", "") and "<script>" not in page
     assert f"until {day}" in page
     assert "## Waivers" in markdown and "## Open" in markdown
+
+
+@pytest.mark.parametrize(
+    ("step", "keys", "said"),
+    [
+        (prints({"rate": 1}, "rate == 1", code=4), {}, "not run: "),
+        (
+            json.dumps({**json.loads(prints({"rate": 1}, "rate == 1")), "rehearsal": {"takes": "1s"}}),
+            {"needs": "gpu"},
+            "only rehearsed",
+        ),
+    ],
+)
+def test_a_signature_passes_the_persons_own_step_only(
+    tmp_path: Path, store: Store, step: str, keys: dict[str, str], said: str
+) -> None:
+    """What a machine had to measure beside it was not run, or was rehearsed: no name makes that a pass."""
+    made = checklist(tmp_path, item("both", step, "{manual: I have looked}", **keys), job="gpu")
+    run(made, store)
+
+    sign(made, store, now(made, store), "Ada")
+
+    assert said in why(made, store)["both"]
