@@ -63,7 +63,7 @@ def names_in(expression: str) -> frozenset[str]:
     if functions := sorted(names & FUNCTIONS.keys()):
         raise ExpressionError(f"'{expression}': {functions[0]} is a function: {functions[0]}(...)")
     if not names:
-        raise ExpressionError(f"'{expression}' asks for no figure: it would be the same whatever was measured")
+        raise ExpressionError(f"'{expression}' asks for no figure: it is the same whatever was measured")
     return names
 
 
@@ -79,7 +79,8 @@ def holds(expression: str, figures: Mapping[str, Figure]) -> bool:
         raise ExpressionError(f"'{expression}' needs {', '.join(missing)}, which was not measured")
     # NaN is unequal to everything, and infinity at least anything: neither is a measurement.
     if endless := sorted(name for name in wanted if not _finite(figures[name])):
-        raise ExpressionError(f"'{expression}': {endless[0]} is {figures[endless[0]]}, which is no measurement")
+        name = endless[0]
+        raise ExpressionError(f"'{expression}': {name} is {figures[name]}, which is no measurement")
     operators = {kind: DEFAULT_OPERATORS[kind] for kind in (*_OPERATORS, *_COMPARISONS)}
     evaluator = EvalWithCompoundTypes(operators=operators, functions=dict(FUNCTIONS), names=dict(figures))
     try:
