@@ -14,6 +14,7 @@ from harness.bundle.codec import to_json
 from harness.bundle.environment import versions
 from harness.jobenv import JobEnvironment, relevant
 from harness.model.checklist import Checklist, Fingerprint
+from harness.model.errors import PrerequisiteError
 from harness.observe.gpus import gpu_count
 
 GIT_LIMIT_S = 20.0
@@ -24,6 +25,14 @@ IMAGE_VARIABLES = (
     *("CONTAINER_IMAGE", "SLURM_CONTAINER_IMAGE", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"),
     *("IMAGE_DIGEST", "DOCKER_IMAGE", "NVIDIA_PYTORCH_VERSION"),
 )
+
+_GIT_ELSEWHERE = frozenset(
+    (
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE", "GIT_PREFIX"),
+        *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_CEILING_DIRECTORIES"),
+    )
+)
+"""With these git looks at another repository than the one that a folder is in: a hook of one sets them."""
 
 _DRIVER = Path("/proc/driver/nvidia")
 
@@ -86,7 +95,7 @@ def code_state(folder: Path, results: Path) -> dict[str, str]:
     files = 0
     for path in changed_files(root, results):
         files += 1
-        changed.update(str(path).encode() + b"\0" + _content(path) + b"\0")
+        changed.update(str(path).encode() + b"\0" + _content(path, results) + b"\0")
     state = changed.hexdigest()[:16] if files else "none"
     return {"commit": commit.decode().strip(), "uncommitted": state}
 
@@ -98,8 +107,16 @@ def repository(folder: Path) -> Path | None:
 
 
 def changed_files(root: Path, results: Path) -> list[Path]:
-    """Files that differ from the commit or are in none, but for ignored ones and the results themselves."""
-    status = _git(root, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames") or b""
+    """Files that differ from the commit or are in none, but for ignored ones and the results themselves.
+
+    Raises:
+        PrerequisiteError: git does not answer.
+    """
+    status = _git(root, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames")
+    if status is None:
+        raise PrerequisiteError(
+            f"{root}: `git status` fails or takes over {GIT_LIMIT_S:g} s: what is not committed is not known"
+        )
     paths = [root / os.fsdecode(entry[3:]) for entry in status.split(b"\0") if len(entry) > 3]
     inside = results.resolve()
     return [path for path in paths if not path.resolve().is_relative_to(inside)]
@@ -136,23 +153,41 @@ def _libraries() -> dict[str, str]:
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:
-    """Output of git; None where there is none, or no repository. Never waits for a lock or a password."""
+    """Output of git; None where there is none, or no repository. Never waits for a lock or a password.
+
+    Raises:
+        PrerequisiteError: git refuses because the repository is somebody else's.
+    """
     command = ("git", "-c", "core.fsmonitor=false", "--no-optional-locks", *arguments)
+    environ = {name: value for name, value in os.environ.items() if name not in _GIT_ELSEWHERE}
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, timeout=GIT_LIMIT_S, stdin=subprocess.DEVNULL
+            command,
+            cwd=folder,
+            env={**environ, "LC_ALL": "C"},
+            capture_output=True,
+            timeout=GIT_LIMIT_S,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
+    if b"dubious ownership" in done.stderr:
+        raise PrerequisiteError(
+            f"{folder}: git does not read a repository of another user, so the code is not known: "
+            "call this as its owner, or allow it: git config --global --add safe.directory PATH"
+        )
     return done.stdout if done.returncode == 0 else None
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path, results: Path) -> bytes:
     try:
         size = path.stat().st_size
+        if (path / ".git").exists():
+            # A submodule, or a clone inside the clone: git says only that it differs.
+            return json.dumps(code_state(path, results), sort_keys=True).encode()
         return path.read_bytes() if size <= MAX_UNTRACKED_BYTES else b"%d bytes" % size
     except OSError:
-        # Deleted, or a folder of a submodule.
+        # Deleted.
         return b"absent"
 
 
