@@ -1,5 +1,6 @@
 """Signatures by the user's own tools: ssh-keygen and gpg. The keys never come near us."""
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -91,7 +92,15 @@ def _gpg_verdict(payload: bytes, signed: Path, name: str) -> str | None:
     good = next((line for line in done.stdout.splitlines() if "] GOODSIG " in line), "")
     if done.returncode != 0 or not good:
         return f"gpg does not accept {name}'s signature"
-    return None if name in good else f"gpg says that the key is {good.split(' ', 3)[-1]}'s, not {name}'s"
+    user = good.partition("] GOODSIG ")[2].partition(" ")[2].strip()
+    return None if name in _names_of(user) else f"gpg says that the key is {user}'s, not {name}'s"
+
+
+def _names_of(user: str) -> tuple[str, ...]:
+    """What the owner of ``Ada Lovelace (work) <ada@x.org>`` may sign as: all of it, the name, the address."""
+    found = re.fullmatch(r"([^(<]*?)\s*(?:\([^)]*\))?\s*(?:<([^<>]*)>)?", user)
+    parts = found.groups() if found else ()
+    return (user, *(part for part in parts if part))
 
 
 def _tool(name: str, package: str) -> str:
