@@ -75,6 +75,7 @@ class Runner:
                 platform.node(),
                 tuple(kept.values()),
                 remarks=(*remarks, *self._remarks()),
+                planned=tuple(item.id for item in items),
             )
             try:
                 entry = self.store.append(run)

@@ -102,6 +102,7 @@ def sign(
             covers={f.result.id: f.seal for f in found},
             waivers=tuple(waivers),
             host=platform.node(),
+            checklist_file=now.fingerprint.checklist,
         )
         if refused:
             return Signed(sign_off, None, refused)
@@ -119,4 +120,4 @@ def sign(
 
 def _cannot_sign(standing: ItemStanding) -> bool:
     """Whether something other than a missing signature is in the way."""
-    return any("checklist run" in obstacle.remedy for obstacle in standing.obstacles)
+    return any(obstacle.remedy.startswith("drill checklist run ") for obstacle in standing.obstacles)

@@ -11,6 +11,7 @@ from harness.checklist.keys import Verifiers, why_not_verified
 from harness.checklist.store import Chain, Entry
 from harness.model.checklist import (
     Checklist,
+    ChecklistRun,
     Fingerprint,
     Item,
     ItemOutcome,
@@ -56,13 +57,29 @@ class Found:
 
 
 def newest_results(chain: Chain) -> dict[str, Found]:
-    """For each item the result of the newest run that has one."""
+    """For each item the result of the newest run that has one; none where a newer run did not get to it."""
     found: dict[str, Found] = {}
     for entry in chain.entries:
         if entry.run is not None:
             for result in entry.run.items:
                 found[result.id] = Found(result, entry.run.fingerprint)
+            for id_ in _not_reached(entry.run):
+                found.pop(id_, None)
     return found
+
+
+def cut_short(chain: Chain) -> frozenset[str]:
+    """Items that were to be run again and have not ended since: the run died, or is at work now."""
+    open_: set[str] = set()
+    for entry in chain.entries:
+        if entry.run is not None:
+            open_ -= {result.id for result in entry.run.items}
+            open_ |= _not_reached(entry.run)
+    return frozenset(open_)
+
+
+def _not_reached(run: ChecklistRun) -> set[str]:
+    return set() if run.complete else {*run.planned} - {result.id for result in run.items}
 
 
 def measured(item: Item, result: ItemResult) -> ItemOutcome:
@@ -79,8 +96,11 @@ def measured(item: Item, result: ItemResult) -> ItemOutcome:
 def stand(checklist: Checklist, chain: Chain, now: Now, *, accept_rehearsed: bool) -> list[ItemStanding]:
     """All items of a checklist in its order, each with what keeps the gate shut for it."""
     results = newest_results(chain)
-    signatures = [entry for entry in chain.entries if entry.sign_off is not None]
-    judge = _Judge(checklist, now, accept_rehearsed, signatures)
+    # Of another checklist's folder, or of one whose name this one has taken over: no signature for this one.
+    signatures = [
+        e for e in chain.entries if e.sign_off is not None and e.sign_off.checklist == checklist.name
+    ]
+    judge = _Judge(checklist, now, accept_rehearsed, signatures, cut_short(chain))
     return [judge.item(item, results.get(item.id)) for item in checklist.items]
 
 
@@ -92,25 +112,37 @@ def damage(checklist: Checklist, chain: Chain, options: tuple[str, ...] = ()) ->
     return [Obstacle("results", why, _command("checklist run", checklist.path, options))]
 
 
+def nothing_run(checklist: Checklist, options: tuple[str, ...] = ()) -> Obstacle:
+    """What is in the way where all items are waived: a waiver excuses an item, not the whole checklist."""
+    why = "every item is waived, and nothing was ever run"
+    return Obstacle("results", why, _command("checklist run", checklist.path, options))
+
+
 class _Judge:
     def __init__(
-        self, checklist: Checklist, now: Now, accept_rehearsed: bool, signatures: Sequence[Entry]
+        self,
+        checklist: Checklist,
+        now: Now,
+        accept_rehearsed: bool,
+        signatures: Sequence[Entry],
+        cut_short: frozenset[str],
     ) -> None:
         self._checklist = checklist
         self._now = now
         self._accept_rehearsed = accept_rehearsed
         self._signatures = signatures
+        self._cut_short = cut_short
 
     def item(self, item: Item, found: Found | None) -> ItemStanding:
-        waiver = self._waiver(item)
+        waiver, over = self._waiver(item)
         standing = self._by_result(item, found)
-        if waiver is not None and waiver.until >= self._now.at:
+        if waiver is not None and not over:
             why = f"{waiver.reason} (owner {waiver.owner}, until {_day(waiver.until)})"
             return replace(standing, outcome=ItemOutcome.WAIVED, why=why, waiver=waiver, obstacles=())
         if waiver is not None and standing.obstacles:
             ended = Obstacle(
                 item.id,
-                f"its waiver ended on {_day(waiver.until)}, and {standing.obstacles[0].why}",
+                f"{over}, and {standing.obstacles[0].why}",
                 standing.obstacles[0].remedy,
             )
             return replace(standing, waiver=waiver, obstacles=(ended,))
@@ -120,6 +152,12 @@ class _Judge:
 
     def _by_result(self, item: Item, found: Found | None) -> ItemStanding:
         """The standing by the stored result alone, before anybody's word."""
+        if found is None and item.id in self._cut_short:
+            why = "a run that was to renew it was cut short, or is at work now"
+            remedy = _command(
+                "checklist run", self._checklist.path, ("--resume", "--item", item.id, *self._now.options)
+            )
+            return ItemStanding(item, ItemOutcome.NOT_RUN, why, obstacles=(Obstacle(item.id, why, remedy),))
         if found is None:
             why = "never run"
             return ItemStanding(item, ItemOutcome.NOT_RUN, why, obstacles=(self._again(item, why),))
@@ -181,15 +219,22 @@ class _Judge:
             return None
         return why_not_verified(payload(sign_off), entry.key_signature, sign_off.name, self._now.verifiers)
 
-    def _waiver(self, item: Item) -> Waiver | None:
-        """The newest waiver of an item, if its signature counts."""
+    def _waiver(self, item: Item) -> tuple[Waiver | None, str]:
+        """The newest waiver of an item, if its signature counts; and why it does not hold, if it does not."""
         for entry in reversed(self._signatures):
             sign_off = entry.sign_off
             assert sign_off is not None
             waiver = next((w for w in sign_off.waivers if w.item == item.id), None)
-            if waiver is not None:
-                return None if self._key_refused(entry, sign_off) else waiver
-        return None
+            if waiver is None:
+                continue
+            if self._key_refused(entry, sign_off):
+                return None, ""
+            if sign_off.checklist_file != self._now.fingerprint.checklist:
+                return waiver, "its waiver is of the checklist before it was changed"
+            if sign_off.signed - self._now.at > SKEW_S:
+                return waiver, "its waiver is from the future: a clock is wrong"
+            return waiver, "" if waiver.until >= self._now.at else f"its waiver ended on {_day(waiver.until)}"
+        return None, ""
 
     def _again(self, item: Item, why: str) -> Obstacle:
         return Obstacle(item.id, why, self._run(item))

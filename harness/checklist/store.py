@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from harness.model.errors import PrerequisiteError
 
 FOLDER = Path("runs") / "checklists"
 MAX_BYTES = 64 << 20
+NEWEST = ".newest"
+"""Holds the number of the newest file, so that losing that one shows, too."""
 START = "start"
 """What the first file has in place of a hash."""
 
@@ -104,7 +106,10 @@ class Store:
         """All entries from the newest back to the first damage."""
         entries: list[Entry] = []
         wanted: str | None = None
-        for number, path in reversed(self._files()):
+        files = self._files()
+        if (lost := self._newest()) > (files[-1][0] if files else 0):
+            return _chain([], f"the newest file, number {lost}, is missing")
+        for number, path in reversed(files):
             loaded = _load(number, path)
             if isinstance(loaded, str):
                 return _chain(entries, f"{path.name}: {loaded}")
@@ -126,12 +131,23 @@ class Store:
             OSError: it cannot be written; nothing has changed then.
         """
         files = self._files()
-        number = files[-1][0] + 1 if files else 1
-        previous = hashlib.sha256(files[-1][1].read_bytes()).hexdigest() if files else START
+        last, newest = files[-1][0] if files else 0, self._newest()
+        number = max(last, newest) + 1
+        # After a loss the chain begins anew: what is older must not count again.
+        joined = files and newest <= last
+        previous = hashlib.sha256(files[-1][1].read_bytes()).hexdigest() if joined else START
         kind = "run" if isinstance(body, ChecklistRun) else "sign-off"
         entry = OpenEntry(self.folder / f"{number:04d}-{kind}.json", previous)
         entry.write(body, key_signature)
+        with suppress(OSError):
+            write_atomically(self.folder / NEWEST, f"{number}\n".encode())
         return entry
+
+    def _newest(self) -> int:
+        """The number of the newest file that was written here; 0 where that is not on record."""
+        with suppress(OSError, ValueError):
+            return int((self.folder / NEWEST).read_text()[:20])
+        return 0
 
     def _files(self) -> list[tuple[int, Path]]:
         found = []
@@ -196,12 +212,15 @@ def _load(number: int, path: Path) -> tuple[Entry, str] | str:
         body = _body(document["body"])
         signature = document.get("key_signature", {})
         if not isinstance(previous, str) or not isinstance(signature, dict):
-            return "is damaged"
+            raise TypeError(signature)
+        for text in (*signature, *signature.values()):
+            # What is no text, or none that can be written into a file for ssh-keygen or gpg, raises here.
+            text.encode()
     except OSError as error:
         return error.strerror or "cannot be read"
     except ValidationError as error:
         return f"is damaged: {error.errors()[0]['msg']}"
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = str(error) if isinstance(error, ValueError) and "schema" in str(error) else ""
         return said or "is damaged: truncated, or not written by drill"
     return Entry(number, path, hashlib.sha256(data).hexdigest(), body, signature), previous

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.checklist.standing import Now
     from harness.checklist.store import Store
     from harness.jobenv import JobEnvironment
-    from harness.model.checklist import Checklist, ItemStanding
+    from harness.model.checklist import Checklist, ItemStanding, Obstacle
 
 FILE = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 OUT = click.option(
@@ -159,7 +159,7 @@ def show(
         standings_page,
     )
 
-    checklist, now, standings = standings_of(file, out, env_files, env_scripts)
+    checklist, now, standings, damaged = standings_of(file, out, env_files, env_scripts)
     if md is not None:
         write_text("--md", md, standings_markdown(checklist, standings, now.at))
     if html is not None:
@@ -184,7 +184,7 @@ def show(
         return
     console = out_console()
     show_standings(console, checklist, standings)
-    if obstacles := [o for s in standings for o in s.obstacles]:
+    if obstacles := [*damaged, *(o for s in standings for o in s.obstacles)]:
         console.print("\nopen:")
         show_obstacles(console, obstacles)
 
@@ -278,12 +278,14 @@ def opened(
 
 def standings_of(
     file: Path, out: Path | None, env_files: "Sequence[Path]", env_scripts: "Sequence[Path]"
-) -> "tuple[Checklist, Now, list[ItemStanding]]":
-    """Where every item stands."""
-    from harness.checklist.standing import stand
+) -> "tuple[Checklist, Now, list[ItemStanding], list[Obstacle]]":
+    """Where every item stands, and what is wrong with the stored results."""
+    from harness.checklist.standing import damage, stand
 
     checklist, store, now = opened(file, out, env_files, env_scripts)
-    return checklist, now, stand(checklist, store.chain(), now, accept_rehearsed=False)
+    chain = store.chain()
+    standings = stand(checklist, chain, now, accept_rehearsed=False)
+    return checklist, now, standings, damage(checklist, chain, now.options)
 
 
 def write_text(option: str, file: Path, text: str) -> None:

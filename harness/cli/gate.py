@@ -41,7 +41,7 @@ def command(
     """
     from harness.bundle.codec import to_json
     from harness.checklist.keys import Verifiers
-    from harness.checklist.standing import damage, stand
+    from harness.checklist.standing import damage, nothing_run, stand
     from harness.model.errors import PrerequisiteError
     from harness.report.obstacles import obstacle_lines
 
@@ -56,6 +56,8 @@ def command(
         *(obstacle for standing in standings for obstacle in standing.obstacles),
     ]
     nothing = not any(entry.run for entry in chain.entries) and chain.broken is None
+    if nothing and not obstacles:
+        obstacles.append(nothing_run(checklist, now.options))
     if as_json:
         document = {"schema": "drill/gate/1", "open": not obstacles, "obstacles": to_json(obstacles)}
         waived = [to_json(s.waiver) for s in standings if s.waiver and not s.obstacles]

@@ -157,7 +157,10 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class ChecklistRun:
-    """One run of a checklist as it is stored. `complete` is false until its last item has ended."""
+    """One run of a checklist as it is stored. `complete` is false until its last item has ended.
+
+    `planned`: the items that it set out to run; of those that it did not get to, no older result counts.
+    """
 
     checklist: str
     fingerprint: Fingerprint
@@ -166,6 +169,7 @@ class ChecklistRun:
     items: tuple[ItemResult, ...] = ()
     complete: bool = False
     remarks: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()
     schema: str = RESULTS_SCHEMA
 
 
@@ -184,6 +188,7 @@ class SignOff:
     """A person's word for results. `covers`: item -> digest of the very result that was signed.
 
     `fingerprint`: digest of what it was signed for; `signed`: unix seconds.
+    `checklist_file`: hash of the file whose items the waivers are of.
     """
 
     checklist: str
@@ -193,6 +198,7 @@ class SignOff:
     covers: Mapping[str, str] = field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
     host: str = ""
+    checklist_file: str = ""
     schema: str = SIGN_OFF_SCHEMA
 
 

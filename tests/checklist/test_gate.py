@@ -1,5 +1,6 @@
 """What opens a gate, what keeps it shut, and who may sign: each obstacle with the command that removes it."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -17,7 +18,18 @@ from harness.checklist.standing import Now, stand
 from harness.checklist.store import Store
 from harness.model.checklist import Checklist, ItemOutcome
 from harness.model.errors import PrerequisiteError, UsageError
-from tests.checklist.made import BAD, GOOD, PERSON, checklist, item, now, prints, run, standings
+from tests.checklist.made import (
+    BAD,
+    GOOD,
+    PERSON,
+    StopAfter,
+    checklist,
+    item,
+    now,
+    prints,
+    run,
+    standings,
+)
 
 REHEARSED = item(
     "card",
@@ -302,8 +314,9 @@ def test_gpg_signatures_count_where_they_are_asked_for(
         return standing.obstacles[0].why if standing.obstacles else ""
 
     try:
-        sign(made, store, now(made, store), "Mallory", key=Key(gpg="ada@example.org"))
-        assert "Ada <ada@example.org>'s, not Mallory's" in in_the_way()
+        for other in ("Mallory", "Ad", "example", "GOODSIG"):
+            sign(made, store, now(made, store), other, key=Key(gpg="ada@example.org"))
+            assert f"Ada <ada@example.org>'s, not {other}'s" in in_the_way()
         sign(made, store, now(made, store), "Ada", key=Key(gpg="ada@example.org"))
         assert in_the_way() == ""
     finally:
@@ -412,3 +425,92 @@ def test_a_signature_passes_the_persons_own_step_only(
     sign(made, store, now(made, store), "Ada")
 
     assert said in why(made, store)["both"]
+
+
+def one_day() -> str:
+    """The day after tomorrow."""
+    return time.strftime("%Y-%m-%d", time.gmtime(time.time() + 2 * 86400))
+
+
+def test_a_waiver_is_of_one_checklist(tmp_path: Path, store: Store) -> None:
+    """Copied into another one's folder, or left from before the file was changed, it excuses nothing."""
+    made = checklist(tmp_path, BAD)
+    waived = (waiver("bad", "a spare is on its way", "ops", one_day()),)
+    run(made, store)
+    sign(made, store, now(made, store), "Ada", (), waived)
+    assert not why(made, store)
+
+    other = dataclasses.replace(made, name="other")
+    assert why(other, store)["bad"].startswith("fail: ")
+
+    made.path.write_text(made.path.read_text() + "# changed\n")
+    assert why(made, store)["bad"].startswith("its waiver is of the checklist before it was changed, and ")
+
+
+def test_a_waiver_from_the_future_does_not_count(tmp_path: Path, store: Store) -> None:
+    """Its machine's clock is ahead, and so may be its end."""
+    made = checklist(tmp_path, BAD)
+    waived = (waiver("bad", "a spare is on its way", "ops", one_day()),)
+    run(made, store)
+    sign(made, store, now(made, store, later_s=3600), "Ada", (), waived)
+
+    assert why(made, store)["bad"].startswith("its waiver is from the future")
+
+
+def test_waivers_alone_are_no_result(tmp_path: Path, store: Store) -> None:
+    """Where every item is waived and nothing was ever run, the gate says so with code 4."""
+    made = checklist(tmp_path, GOOD)
+    sign(made, store, now(made, store), "Ada", (), (waiver("good", "no time", "ops", one_day()),))
+
+    shut = cli("gate", "mine.yaml", "--out", str(tmp_path), cwd=tmp_path)
+    assert shut.returncode == 4
+    store.folder.rename(tmp_path / "mine")
+    shut = cli("gate", "mine.yaml", "--out", str(tmp_path), cwd=tmp_path)
+
+    assert shut.returncode == 4
+    assert "every item is waived, and nothing was ever run" in shut.stderr
+
+
+def test_a_run_that_was_cut_short_takes_the_older_results_with_it(tmp_path: Path, store: Store) -> None:
+    """A pass from before does not stand for an item that was being run again; resumed, it counts again."""
+    made = checklist(tmp_path, GOOD, item("next", prints({"rate": 1}, "rate == 1")))
+    run(made, store)
+    sign(made, store, now(made, store), "Ada")
+    assert not why(made, store)
+
+    run(made, store, listener=StopAfter("good"))
+
+    (standing,) = [s for s in standings(made, store).values() if s.item.id == "next"]
+    assert "cut short" in standing.obstacles[0].why
+    assert "--resume --item next" in standing.obstacles[0].remedy
+    run(made, store, ["next"], resume=True)
+    sign(made, store, now(made, store), "Ada")
+    assert not why(made, store)
+
+
+def test_the_code_is_that_of_this_folder(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of a repository that git's own variables point to; changes in a clone inside it count, too."""
+    for folder in (tmp_path, tmp_path / "inner", tmp_path / "clean"):
+        folder.mkdir(exist_ok=True)
+        subprocess.run(("git", "init", "-q", str(folder)), check=True)
+    (tmp_path / "inner" / "model.py").write_text("lr = 1")
+    made = checklist(tmp_path, GOOD)
+    run(made, store)
+    sign(made, store, now(made, store), "Ada")
+    commit = ("git", "-c", "user.name=x", "-c", "user.email=x", "commit", "-q", "--allow-empty", "-m", "x")
+    subprocess.run(commit, check=True)
+    run(made, store)
+    sign(made, store, now(made, store), "Ada")
+    assert not why(made, store)
+
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "clean" / ".git"))
+    assert not why(made, store)
+    subprocess.run(commit, check=True, cwd=tmp_path / "inner", env=environ_of_folder())
+    assert "code uncommitted was" in why(made, store)["good"]
+
+
+def environ_of_folder() -> dict[str, str]:
+    """The environment without git's own variables."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}

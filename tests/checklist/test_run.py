@@ -228,7 +228,7 @@ def test_the_disk_fills_up_in_the_middle(
 
     def nearly_full(self: Path, data: bytes) -> int:
         writes.append(self)
-        if len(writes) > 2:
+        if len([path for path in writes if "run.json" in path.name]) > 2:
             raise OSError(28, "No space left on device")
         return real(self, data)
 

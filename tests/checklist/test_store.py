@@ -119,6 +119,32 @@ def test_a_damaged_newest_file_leaves_nothing(tmp_path: Path) -> None:
     assert store.chain().entries == ()
 
 
+@pytest.mark.parametrize("lost", [["0003-run.json"], ["0001-run.json", "0002-run.json", "0003-run.json"]])
+def test_losing_the_newest_file_shows(tmp_path: Path, lost: list[str]) -> None:
+    """What it followed was the last word once, and is not now; a run afterwards counts, and nothing older."""
+    store = filled(tmp_path / "s")
+    for name in lost:
+        (store.folder / name).unlink()
+
+    assert store.chain().entries == ()
+    assert store.chain().broken == "the newest file, number 3, is missing"
+
+    store.append(run("item9"))
+    assert [entry.number for entry in store.chain().entries] == [4]
+
+
+@pytest.mark.parametrize(
+    "signature", [{"kind": "ssh", "text": 5}, {"kind": "ssh", "text": "\ud800"}, ["ssh"]]
+)
+def test_a_damaged_signature_is_damage(tmp_path: Path, signature: object) -> None:
+    """The file's own hash does not cover the signature: no tool is asked about one that is no text."""
+    store = filled(tmp_path / "s", 1)
+    path = store.folder / "0001-run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "key_signature": signature}))
+
+    assert store.chain().broken == "0001-run.json: is damaged: truncated, or not written by drill"
+
+
 def test_two_at_once_are_one_too_many(tmp_path: Path) -> None:
     """The second is told who is at work; when that process has gone, the lock has, too."""
     store = Store(tmp_path / "s")
@@ -153,5 +179,5 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.undo()
 
     assert entry.path.read_bytes() == before
-    assert sorted(path.name for path in store.folder.iterdir()) == ["0001-run.json", "0002-run.json"]
+    assert sorted(path.name for path in store.folder.glob("*run*")) == ["0001-run.json", "0002-run.json"]
     assert len(store.chain().entries) == 2
