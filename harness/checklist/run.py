@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from harness.checklist.fingerprint import differences
 from harness.checklist.standing import measured, newest_results
-from harness.checklist.steps import Surroundings, run_step, title_of
+from harness.checklist.steps import Surroundings, check_drills, run_step, title_of
 from harness.checklist.store import Chain, OpenEntry, Store
 from harness.model.checklist import (
     Checklist,
@@ -60,10 +60,11 @@ class Runner:
         """Run all items, or some. With `resume` those are kept that a run before this one has finished.
 
         Raises:
-            UsageError: no such item.
+            UsageError: no such item, or a drill that does not exist.
             PrerequisiteError: results cannot be written, or another run is at work here.
         """
         items = self._chosen(only)
+        check_drills(self.checklist, items, self.around)
         with self.store.locked():
             chain = self.store.chain()
             remarks = [f"older results do not count: {chain.broken}"] if chain.broken else []

@@ -46,11 +46,15 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Text = Annotated[str, Field(min_length=1, pattern=r"^[^\x00]*$")]
+"""What can be handed to a program: a NUL cannot."""
+
+
 class FileFile(_Strict):
     """A document that a person's signature rests on."""
 
-    path: str
-    newer_than: str | None = None
+    path: Text
+    newer_than: Text | None = None
     max_age: Duration | None = None
 
 
@@ -61,7 +65,7 @@ class RehearsalFile(_Strict):
     culprit: int | str | None = None
     set: dict[str, Value] = {}
     with_: Annotated[dict[str, Value], Field(alias="with")] = {}
-    command: tuple[str, ...] | None = None
+    command: tuple[Text, ...] | None = None
     pass_: Annotated[str | None, Field(alias="pass")] = None
     takes: Duration | None = None
 
@@ -71,7 +75,7 @@ class StepFile(_Strict):
 
     drill: str | None = None
     probe: str | None = None
-    command: tuple[str, ...] | None = None
+    command: tuple[Text, ...] | None = None
     manual: str | None = None
     mode: str | None = None
     culprit: int | str | None = None
@@ -102,7 +106,24 @@ class StepFile(_Strict):
             raise ValueError("'files' is a manual step's")
         if kind == "command" and not self.command:
             raise ValueError("'command' is empty")
+        if kind not in ("probe", "command") and {"timeout", "show"} & self.model_fields_set:
+            raise ValueError("'timeout' and 'show' are for a probe or command; a drill has its own")
+        if isinstance(self.rehearsal, RehearsalFile) and (wrong := _foreign(kind, self.rehearsal)):
+            raise ValueError(f"rehearsal: '{wrong}' is not for a {kind}")
         return self
+
+
+def _foreign(kind: str, rehearsal: RehearsalFile) -> str | None:
+    """A key of a rehearsal that would change nothing of this kind of step."""
+    own = {"drill": {"mode", "culprit", "set"}, "probe": {"with_", "pass_"}, "command": {"command", "pass_"}}
+    return next(
+        (
+            RehearsalFile.model_fields[name].alias or name
+            for name in RehearsalFile.model_fields
+            if name in rehearsal.model_fields_set and name not in own.get(kind, set()) | {"takes"}
+        ),
+        None,
+    )
 
 
 class ItemFile(_Strict):
@@ -173,6 +194,7 @@ def read_checklist(path: Path) -> Checklist:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     lines = _Lines(node)
+    _refuse_double_keys(path, node)
     try:
         read = ChecklistFile.model_validate(document)
     except ValidationError as error:
@@ -225,6 +247,27 @@ def _keys_at(place: Sequence[int | str]) -> list[str]:
     for part in place:
         model = _NESTED.get(str(part), model)
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _refuse_double_keys(path: Path, root: Any) -> None:
+    """YAML takes the last of two like keys: of two criteria the first would be lost without a word."""
+    todo, seen = [root], set()
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            todo += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys: dict[str, int] = {}
+            for key, value in node.value:
+                line = key.start_mark.line + 1
+                if key.value in keys and isinstance(key, yaml.ScalarNode):
+                    raise UsageError(f"{path}:{line}: {key.value}: there already, in line {keys[key.value]}")
+                if isinstance(key, yaml.ScalarNode):
+                    keys[key.value] = line
+                todo.append(value)
 
 
 def _refuse_twice(path: Path, items: Sequence[ItemFile], lines: _Lines) -> None:

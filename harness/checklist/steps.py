@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import shlex
 import signal
@@ -9,10 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from glob import glob
 from pathlib import Path
 
 from harness.bundle.folders import fresh_folder
@@ -25,7 +27,7 @@ from harness.experiment import Experiment, Progress, RunResult
 from harness.interrupts import signals_call
 from harness.jobenv import JobEnvironment, relevant
 from harness.launch.client import LauncherClient
-from harness.model.checklist import Figure, Item, ItemOutcome, Step, StepResult
+from harness.model.checklist import Checklist, Figure, Item, ItemOutcome, Step, StepResult
 from harness.model.errors import Interrupted, PrerequisiteError, UsageError
 from harness.model.plan import RunPlan
 from harness.model.verdict import Outcome
@@ -45,6 +47,8 @@ JOB_FILES, RESULTS, PREVIOUS = "DRILL_JOB_FILES", "DRILL_RESULTS", "DRILL_PREVIO
 NEEDED = {None: 0, "gpu": 1, "gpus": 2}
 POLL_S = 0.1
 MAX_OUTPUT_BYTES = 1 << 20
+MAX_BITS = 128
+"""A larger number is no measurement, and nobody wants to read it."""
 UNABLE = 4
 """A probe that ends with this code lacks something on this machine, as `drill` itself does."""
 
@@ -146,6 +150,26 @@ def plan_of(step: Step, around: Surroundings) -> RunPlan:
     return plan_run(spec, settle(spec, sources), job)
 
 
+def check_drills(checklist: Checklist, items: Sequence[Item], around: Surroundings) -> None:
+    """Every drill that would run exists, with such a mode, culprit and parameters.
+
+    Raises:
+        UsageError: one does not; with file and line.
+    """
+    for item in items:
+        real = around.equipped(item)
+        for step in (step if real else step.rehearsal for step in item.steps):
+            if step is None or step.kind != "drill":
+                continue
+            try:
+                plan_of(step, around)
+            except UsageError as error:
+                raise UsageError(f"{checklist.path}:{step.line}: drill {step.name}: {error}") from None
+            except PrerequisiteError:
+                # Said by its own result.
+                continue
+
+
 def _drill(step: Step, around: Surroundings) -> StepResult:
     title = title_of(step)
     try:
@@ -202,7 +226,10 @@ def _measured(step: Step, command: tuple[str, ...], around: Surroundings) -> Ste
     """Run a program whose last line is a JSON object of figures, and hold them against the criterion."""
     title = title_of(step)
     slug = "".join(c if c.isalnum() else "_" for c in Path(step.name).name)[:40]
-    folder = fresh_folder(around.bundles / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}").resolve()
+    try:
+        folder = fresh_folder(around.bundles / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}").resolve()
+    except OSError as error:
+        return StepResult(title, ItemOutcome.NOT_RUN, f"{around.bundles}: {error.strerror}")
     environ = {**around.job.over(os.environ), **around.extra, "DRILL_PROBE_OUT": str(folder)}
     try:
         code = _run(command, environ, folder, step.timeout_s, around)
@@ -279,32 +306,46 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _read_figures(path: Path) -> tuple[dict[str, Figure] | None, tuple[str, ...]]:
-    """The figures of the last line that is a JSON object, and the sentences under its key ``says``."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - MAX_OUTPUT_BYTES))
-        lines = file.read().decode(errors="replace").splitlines()
+    """The figures of the last line that looks like a JSON object, and the sentences under its key ``says``.
+
+    None where that line is none: it may have been cut off, and what stands above it is not the last word.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - MAX_OUTPUT_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        # The command took its own folder away.
+        return None, ()
     for line in reversed(lines):
         if not line.startswith("{"):
             continue
         try:
             document = json.loads(line)
         except (ValueError, RecursionError):
-            continue
+            return None, ()
         said = document.pop("says", [])
-        says = tuple(str(s)[:400] for s in said[:20]) if isinstance(said, list) else (str(said)[:400],)
+        says = tuple(str(_figure(s)) for s in (said[:20] if isinstance(said, list) else [said]))
         return {str(name): _figure(value) for name, value in document.items()}, says
     return None, ()
 
 
 def _figure(value: object) -> Figure:
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        return math.inf if value > 0 else -math.inf
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    return value[:400] if isinstance(value, str) else json.dumps(value)[:400]
+    text = value if isinstance(value, str) else json.dumps(value)
+    # JSON may hold halves of characters, which no terminal and no file takes.
+    return text[:400].encode(errors="replace").decode()
 
 
 def _last_error(folder: Path) -> str:
     for name in ("stderr.log", "stdout.log"):
-        data = (folder / name).read_bytes()[-MAX_OUTPUT_BYTES:].decode(errors="replace")
+        try:
+            data = (folder / name).read_bytes()[-MAX_OUTPUT_BYTES:].decode(errors="replace")
+        except OSError as error:
+            return f"{folder / name}: {error.strerror}"
         lines = [line.strip() for line in data.splitlines() if line.strip()]
         if lines:
             return lines[-1][:400]
@@ -322,7 +363,11 @@ def _rounded(seconds: float | None) -> float | None:
 def _manual(step: Step, around: Surroundings) -> StepResult:
     """What a machine can see of what a person answers for: that the documents are there, and new enough."""
     for demand in step.files:
-        if why := _lacking(demand.path, demand.newer_than, demand.max_age_s):
+        try:
+            why = _lacking(demand.path, demand.newer_than, demand.max_age_s)
+        except OSError as error:
+            why = f"{demand.path}: {error.strerror}"
+        if why:
             return StepResult(step.name, ItemOutcome.FAIL, why)
     seen = ", ".join(demand.path for demand in step.files)
     why = f"waits for a signature{f'; there and new enough: {seen}' if seen else ''}"
@@ -338,8 +383,9 @@ def _lacking(name: str, newer_than: str | None, max_age_s: float | None) -> str 
     written = path.stat().st_mtime
     if max_age_s is not None and time.time() - written > max_age_s:
         return f"{name} was last changed {(time.time() - written) / 86400:.0f} days ago"
-    others = sorted(Path().glob(newer_than)) if newer_than else []
-    for other in others:
+    # Not pathlib's: that one refuses what begins with a slash.
+    others = sorted(glob(newer_than, recursive=True)) if newer_than else []  # noqa: PTH207
+    for other in map(Path, others):
         if other != path and other.is_file() and other.stat().st_mtime > written:
             return f"{name} is older than {other}: what was learned there is not in it"
     return None

@@ -86,12 +86,10 @@ def main() -> None:
         # Whoever read us has gone: end as a process killed by SIGPIPE would, not as a failed drill.
         sys.stderr.close()
         sys.exit(141)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EIO):
-            raise
-        click.echo(f"drill: cannot write: {error.strerror}", err=True)
-        sys.exit(4)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO):
+            click.echo(f"drill: cannot write: {error.strerror}", err=True)
+            sys.exit(4)
         import traceback
 
         traceback.print_exc()

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.checklist.standing import tally
+from harness.checklist.standing import measured, tally
 from harness.model.checklist import (
     Checklist,
     ChecklistRun,
@@ -33,6 +33,8 @@ STYLES = {
     ItemOutcome.INCONCLUSIVE: "bold yellow",
     ItemOutcome.NOT_RUN: "dim",
 }
+_OPEN = (ItemOutcome.FAIL, ItemOutcome.INCONCLUSIVE, ItemOutcome.NOT_RUN)
+"""What cannot be signed for; a person's own step does not count among them."""
 _COLOURS = {
     ItemOutcome.PASS: "#15803d",
     ItemOutcome.REHEARSED: "#0e7490",
@@ -77,7 +79,8 @@ def show_end(console: Console, checklist: Checklist, run: ChecklistRun, path: Pa
     for remark in run.remarks:
         console.print(f"note: {remark}", style="yellow", soft_wrap=True, markup=False)
     file = shlex.quote(str(checklist.path))
-    bad = [r.id for r in run.items if r.outcome in (ItemOutcome.FAIL, ItemOutcome.INCONCLUSIVE)]
+    outcomes = {r.id: measured(item, r) for r in run.items if (item := checklist.item(r.id)) is not None}
+    bad = [id_ for id_, outcome in outcomes.items() if outcome in _OPEN]
     if bad:
         items = " ".join(f"--item {id_}" for id_ in bad)
         console.print(f"again, once mended: drill checklist run {file} {items}", soft_wrap=True)

@@ -27,6 +27,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return Store(tmp_path / "results")
 
 
+def says(*lines: str) -> str:
+    """A step that prints these lines."""
+    return json.dumps({"command": ["printf", r"%s\n", *lines], "pass": "rate >= 0.95"})
+
+
 @pytest.mark.parametrize(
     ("step", "outcome", "said", "code"),
     [
@@ -41,8 +46,22 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
         ('{command: ["true"], pass: "rate > 1"}', "inconclusive", "printed no JSON object", 3),
         ('{command: [echo, "{broken"], pass: "rate > 1"}', "inconclusive", "printed no JSON object", 3),
         ('{command: [sleep, "60"], pass: "rate > 1", timeout: 0.3s}', "inconclusive", "within 0.3 s", 3),
-        ("{drill: no_such_drill}", "not_run", "no_such_drill", 4),
-        ("{drill: fr_hang, mode: no_such_mode}", "not_run", "no such mode", 4),
+        (says('{"rate": 1}', '{"rate": 0.2, "er'), "inconclusive", "printed no JSON object", 3),
+        (says('{"rate": Infinity}'), "inconclusive", "rate is inf, which is no measurement", 3),
+        (says('{"rate": ' + "9" * 400 + "}"), "inconclusive", "no measurement", 3),
+        (says('{"rate": 2, "host": "\\ud800"}'), "pass", "rate 2", 0),
+        (
+            '{command: [sh, -c, "rm -r $DRILL_PROBE_OUT"], pass: "rate > 1"}',
+            "inconclusive",
+            "no JSON object",
+            3,
+        ),
+        (
+            "{manual: looked, files: [{path: runbook.md, newer_than: /proc/self/stat*}]}",
+            "fail",
+            "no runbook",
+            1,
+        ),
     ],
 )
 def test_every_outcome_of_a_step(
@@ -57,6 +76,31 @@ def test_every_outcome_of_a_step(
     assert (result.outcome.value, exit_code(made, finished.run)) == (outcome, code), result
     assert said in result.why
     assert finished.run.complete
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("{drill: no_such_drill}", "drill no_such_drill: no drill is called"),
+        (
+            "{drill: fr_hang, mode: no_such_mode}",
+            "drill fr_hang: --mode no_such_mode: fr_hang has no such mode",
+        ),
+        ("{drill: fr_hang, culprit: 99}", "drill fr_hang: --culprit 99: outside the world"),
+        ("{drill: fr_hang, set: {no_such: 1}}", "drill fr_hang: --set no_such"),
+    ],
+)
+def test_a_drill_that_does_not_exist_is_said_before_anything_runs(
+    tmp_path: Path, store: Store, step: str, said: str
+) -> None:
+    """With file and line, as every other mistake in the file; nothing is stored."""
+    made = checklist(tmp_path, GOOD, item("one", step))
+
+    with pytest.raises(UsageError, match=r"mine\.yaml:16: ") as error:
+        run(made, store)
+
+    assert said in str(error.value)
+    assert not store.chain().entries
 
 
 def test_the_worst_step_is_the_items_outcome(tmp_path: Path, store: Store) -> None:

@@ -101,6 +101,28 @@ def test_the_seeds_thirteen_items_are_there() -> None:
             10,
             "never rehearsed",
         ),
+        (
+            HEAD + ITEM + "    steps:\n      - command: [ls]\n        pass: a == 1\n        pass: a > 0\n",
+            11,
+            "pass: there already, in line 10",
+        ),
+        (
+            HEAD + ITEM + '    steps:\n      - command: [ls, "a\\0"]\n        pass: a == 1\n',
+            9,
+            "should match pattern",
+        ),
+        (
+            HEAD + ITEM + "    steps:\n      - drill: control\n        timeout: 1s\n",
+            9,
+            "'timeout' and 'show' are",
+        ),
+        (
+            HEAD
+            + ITEM
+            + "    needs: gpu\n    steps:\n      - drill: control\n        rehearsal: {pass: a > 1}\n",
+            10,
+            "rehearsal: 'pass' is not for a drill",
+        ),
         ("- just\n- a list\n", 1, "the document"),
         ("a: [1\n", None, "not YAML"),
         ("\t\n", None, "not YAML"),
