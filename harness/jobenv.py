@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.model.errors import PrerequisiteError, UsageError
-from harness.shell import Assumed, Statement, Unclear, expand, statements
+from harness.shell import ELEMENT, Assumed, Literal, Reference, Statement, Unclear, Word, expand, statements
 
 MAX_BYTES = 1 << 20
 
@@ -46,9 +46,19 @@ _ENVIRONMENT_COMMANDS = frozenset(
             "alias",
             "trap",
             "printf",
+            "let",
         ),
     )
 )
+_DECLARE = ("export", "declare", "typeset")
+_PREFIXES = ("command", "builtin", "exec", "nohup")
+_LAUNCHERS = frozenset(
+    (
+        *("torchrun", "python", "python3", "srun", "mpirun", "mpiexec", "deepspeed", "accelerate", "torchx"),
+        *("exec", "nohup", "env", "bash", "sh", "sudo", "singularity", "apptainer", "docker", "ray"),
+    )
+)
+"""What stands in front of these is the job's; of another command it may be that command's alone."""
 
 
 @dataclass(frozen=True)
@@ -154,27 +164,38 @@ class _Reader:
         self._env_file = self._all_exported = not _is_script(path, text)
         for statement in statements(text):
             self._take(str(path), statement)
+            if not statement.conditional and _ends_script(statement):
+                return
 
     def _take(self, file: str, statement: Statement) -> None:
         if statement.conditional or statement.broken:
             why = statement.broken or "under a condition, in a loop, a function or a pipe"
             self._skip(file, statement, why)
             return
+        if statement.changes:
+            self._skip(file, statement, "arithmetic is not understood")
+            return
         words = list(statement.words)
+        self._assign_defaults(file, statement, words)
         assignments = []
         while words and (assigned := words[0].assignment()) is not None:
             assignments.append(assigned)
             words.pop(0)
         command = words[0].plain() if words else None
-        if words and command in ("export", "declare", "typeset") and not assignments:
-            self._export(file, statement)
+        while len(words) > 1 and command in _PREFIXES:
+            words.pop(0)
+            command = words[0].plain()
+        if statement.background and (not words or command in (*_DECLARE, "unset")):
+            self._skip(file, statement, "in the background, in a shell of its own")
+            return
+        if command in _DECLARE:
+            self._export(file, statement, command or "", words[1:])
             return
         if command == "unset" and not assignments:
-            for word in words[1:]:
-                name = word.plain() or ""
-                self.shell.pop(name, None)
-                self.exported.discard(name)
-                self.unset.add(name)
+            self._unset([word.plain() or "" for word in words[1:]])
+            return
+        if words and words[0].parts and not assignments and _is_element(words[0]):
+            self._skip(file, statement, "an array is no environment variable")
             return
         if words and assignments and self._env_file:
             self._skip(file, statement, "there are words behind the value: put it in quotes")
@@ -184,39 +205,83 @@ class _Reader:
             self._set(file, statement, name, value, export=bool(words) or self._all_exported)
         if not words:
             return
+        if assignments and (command or "").rpartition("/")[2] not in _LAUNCHERS:
+            why = f"set for {command or 'this command'} alone, and taken to be the job's, too"
+            names = tuple(name for name, _ in assignments)
+            self.assumed.append(Skipped(file, statement.line, statement.shown(), why, names))
         options = [word.plain() or "" for word in words[1:]]
-        if command == "set" and (options[:1] == ["-a"] or options == ["-o", "allexport"]):
-            self._all_exported = True
-        elif command == "set" and (options[:1] == ["+a"] or options == ["+o", "allexport"]):
-            self._all_exported = False
+        if command == "set" and (turned := _all_export(options)) is not None:
+            self._all_exported = turned
         elif command == "env":
-            self._env(file, statement)
+            self._env(file, statement, words[1:])
         elif command in _ENVIRONMENT_COMMANDS and not _harmless(statement):
             self._skip(file, statement, "may set variables; it was not executed")
         else:
             self.commands.append(Skipped(file, statement.line, statement.shown(), "not executed"))
 
-    def _export(self, file: str, statement: Statement) -> None:
-        for word in statement.words[1:]:
+    def _export(self, file: str, statement: Statement, command: str, words: Sequence[Word]) -> None:
+        options = "".join(text for word in words if (text := word.plain() or "")[:1] in ("-", "+"))
+        if not set(options) <= set("-xgr" if command != "export" else "-"):
+            self._skip(file, statement, f"this form of {command} is not understood")
+            return
+        export = command == "export" or "x" in options
+        # All words are expanded before the first is assigned.
+        known = self._known()
+        for word in words:
             if (assigned := word.assignment()) is not None:
-                self._set(file, statement, *assigned, export=True)
+                self._set(file, statement, *assigned, export=export, known=known)
             elif (name := word.plain()) is not None and name.isidentifier():
-                self.exported.add(name)
-            elif (word.plain() or "") not in ("-x", "-gx"):
-                self._skip(file, statement, "this form of export is not understood")
+                if export:
+                    self.exported.add(name)
+            elif (word.plain() or "")[:1] != "-":
+                self._skip(file, statement, f"this form of {command} is not understood")
                 return
 
-    def _env(self, file: str, statement: Statement) -> None:
+    def _unset(self, words: Sequence[str]) -> None:
+        if "-f" in words:
+            return
+        for name in (word for word in words if word[:1] != "-"):
+            self.shell.pop(name, None)
+            self.exported.discard(name)
+            self.unset.add(name)
+
+    def _assign_defaults(self, file: str, statement: Statement, words: Sequence[Word]) -> None:
+        """``${NAME:=default}`` sets NAME where it is not set yet, wherever it stands."""
+        for part in (part for word in words for part in word.parts):
+            if not isinstance(part, Reference) or not part.assigns:
+                continue
+            before = self.shell.get(part.name)
+            if before is not None and (before.value or not part.empty_too):
+                continue
+            if before is None:
+                why = f"taken to be {part.default!r}: ${part.name} is not set above"
+                self.assumed.append(Skipped(file, statement.line, statement.shown(), why, (part.name,)))
+            self.shell[part.name] = Variable(part.name, part.default or "", file, statement.line)
+            if self._all_exported:
+                self.exported.add(part.name)
+
+    def _known(self) -> dict[str, str]:
+        return {name: variable.value for name, variable in self.shell.items()}
+
+    def _env(self, file: str, statement: Statement, words: Sequence[Word]) -> None:
         """``env NAME=value command``: variables of that command."""
-        for word in statement.words[1:]:
+        for word in words:
             if (assigned := word.assignment()) is None:
                 break
             self._set(file, statement, *assigned, export=True)
         self.commands.append(Skipped(file, statement.line, statement.shown(), "not executed"))
 
-    def _set(self, file: str, statement: Statement, name: str, value: object, *, export: bool) -> None:
-        known = {n: v.value for n, v in self.shell.items()}
-        found = expand(value, known)
+    def _set(
+        self,
+        file: str,
+        statement: Statement,
+        name: str,
+        value: object,
+        *,
+        export: bool,
+        known: Mapping[str, str] | None = None,
+    ) -> None:
+        found = expand(value, self._known() if known is None else known)
         if isinstance(found, Unclear):
             self.not_understood.append(Skipped(file, statement.line, statement.shown(), found.why, (name,)))
             # What it was before is not what it is now.
@@ -231,7 +296,9 @@ class _Reader:
 
     def _skip(self, file: str, statement: Statement, why: str) -> None:
         names = tuple(sorted(set(statement.assigned())))
-        if names or not statement.conditional:
+        first = statement.words[0].plain() if statement.words else None
+        of_loop = set(statement.changes) and not set(statement.changes) & (self.shell.keys() | self.exported)
+        if not of_loop and (names or not statement.conditional or first in _DECLARE):
             self.not_understood.append(Skipped(file, statement.line, statement.shown(), why, names))
             for name in names:
                 self.shell.pop(name, None)
@@ -243,8 +310,32 @@ def _harmless(statement: Statement) -> bool:
     """``set -e`` and the like, and a printf that does not write into a variable, set nothing."""
     words = [word.plain() or "" for word in statement.words]
     if words[0] == "set":
-        return all(word[:1] in "-+" or word in ("pipefail", "errexit", "nounset") for word in words[1:])
+        # Without options it sets the positional parameters, which no environment has.
+        return True
     return words[0] in ("printf", "trap", "alias") and "-v" not in words
+
+
+def _all_export(options: Sequence[str]) -> bool | None:
+    """Whether options of `set` turn ``-a`` on or off; None where they do neither."""
+    found = None
+    for option, after in zip(options, [*options[1:], ""], strict=True):
+        if option == "--":
+            break
+        if option[:1] in ("-", "+") and ("a" in option or (option[-1:] == "o" and after == "allexport")):
+            found = option[0] == "-"
+    return found
+
+
+def _is_element(word: Word) -> bool:
+    """``NAME[1]=value``."""
+    first = word.parts[0]
+    return isinstance(first, Literal) and ELEMENT.match(first.text) is not None
+
+
+def _ends_script(statement: Statement) -> bool:
+    """Whether nothing behind it is run."""
+    words = [word.plain() for word in statement.words]
+    return words[:1] == ["exit"] or (words[:1] == ["exec"] and len(words) > 1)
 
 
 def _is_script(path: Path, text: str) -> bool:

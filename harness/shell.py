@@ -6,11 +6,18 @@ from dataclasses import dataclass, field
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
-_HEREDOC = re.compile(r"<<-?\s*(['\"\\]?)([A-Za-z_][\w.]*)\1")
+_HEREDOC = re.compile(r"""<<(-?)[ \t]*('[^'\n]+'|"[^"\n]+"|\\?[^\s;&|<>()'"\\]+)""")
+_ARITHMETIC = re.compile(r"\(\([^;\n]*?\)\)")
+_CHANGED = re.compile(
+    r"([A-Za-z_]\w*)\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))|(?:\+\+|--)\s*([A-Za-z_]\w*)"
+)
+_BACKTICKS = re.compile(r"`(?:[^`\\]|\\.)*`", re.DOTALL)
+_BRACES = re.compile(r"\{[^\s{}'\"$]*(?:,|\.\.)[^\s{}'\"$]*\}")
+ELEMENT = re.compile(r"([A-Za-z_]\w*)\[[^]]*\]\+?=")
 
 _OPENS = frozenset(("if", "for", "while", "until", "case", "select", "function"))
 _CLOSES = frozenset(("fi", "done", "esac"))
-_BETWEEN = frozenset(("then", "else", "elif", "do", "!"))
+_BETWEEN = frozenset(("then", "else", "elif", "do", "!", "time"))
 MAX_SHOWN = 160
 
 
@@ -23,11 +30,15 @@ class Literal:
 
 @dataclass(frozen=True)
 class Reference:
-    """``$NAME``, ``${NAME}`` or, with `default`, ``${NAME:-default}``; `empty_too`: the colon is there."""
+    """``$NAME``, ``${NAME}`` or, with `default`, ``${NAME:-default}``; `empty_too`: the colon is there.
+
+    `assigns`: it is ``${NAME:=default}``, which sets the variable, too.
+    """
 
     name: str
     default: str | None = None
     empty_too: bool = False
+    assigns: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,13 +93,18 @@ class Word:
 
 @dataclass
 class Statement:
-    """One simple command. `broken` is why its text has no end; `line` counts from 1."""
+    """One simple command. `broken` is why its text has no end; `line` counts from 1.
+
+    `background`: it runs in a shell of its own; `changes`: variables of a loop or of arithmetic.
+    """
 
     line: int
     words: list[Word] = field(default_factory=list)
     text: str = ""
     conditional: bool = False
     broken: str = ""
+    background: bool = False
+    changes: tuple[str, ...] = ()
 
     def shown(self) -> str:
         """Its text for people, on one line."""
@@ -97,10 +113,16 @@ class Statement:
 
     def assigned(self) -> Iterator[str]:
         """Names that it may set, by its looks."""
+        yield from self.changes
         for word in self.words:
             if (pair := word.assignment()) is not None:
                 yield pair[0]
+            start = word.parts[0] if word.parts else None
+            if isinstance(start, Literal) and (element := ELEMENT.match(start.text)):
+                yield element[1]
         first = self.words[0].plain() if self.words else None
+        if first == "let":
+            yield from _changed(self.text)
         if first in ("export", "read", "unset", "declare", "typeset", "readonly"):
             for word in self.words[1:]:
                 name = word.plain() or ""
@@ -140,7 +162,7 @@ class _Scanner:
         self._line = 1
         self._found: list[Statement] = []
         self._open: list[str] = []
-        self._heredocs: list[str] = []
+        self._heredocs: list[tuple[str, bool]] = []
         self._statement = Statement(1)
         self._begun = 0
         self._after_operator = False
@@ -158,6 +180,8 @@ class _Scanner:
                 self._step(2)
             elif char == "#":
                 self._skip_to_line_end()
+            elif not self._statement.words and (found := _ARITHMETIC.match(self._text, self._at)):
+                self._arithmetic(found[0])
             elif char in ";&|()":
                 self._operator(char)
             elif char in "<>" or (char.isdigit() and re.match(r"\d+[<>]", self._text[self._at :])):
@@ -188,6 +212,12 @@ class _Scanner:
             # Of a pattern in a case there was no opening one.
             self._open.pop()
 
+    def _arithmetic(self, text: str) -> None:
+        """``((...))`` runs no command, and may change variables."""
+        self._begun, self._statement.line = self._at, self._line
+        self._statement.changes = tuple(_changed(text))
+        self._statement.words.append(Word((Odd(self._step(len(text)), "arithmetic is not understood"),)))
+
     def _end(self, operator: str) -> None:
         """The statement is over; `operator` follows it."""
         statement = self._statement
@@ -200,7 +230,8 @@ class _Scanner:
         statement.text = self._text[self._begun : self._at]
         self._keywords(statement)
         statement.conditional = conditional or bool(self._open)
-        if statement.words:
+        statement.background = operator == "&"
+        if statement.words or statement.changes:
             self._found.append(statement)
 
     def _keywords(self, statement: Statement) -> None:
@@ -211,6 +242,9 @@ class _Scanner:
             if word in _OPENS or word == "{":
                 self._open.append(word or "")
                 statement.words.pop(0)
+                if word in ("for", "select") and statement.words:
+                    name = statement.words[0].plain() or ""
+                    statement.changes = (name,) if _NAME.fullmatch(name) else ()
                 if word in ("for", "case", "select", "function"):
                     # Their own words are no command.
                     statement.words.clear()
@@ -229,7 +263,7 @@ class _Scanner:
     def _redirection(self) -> None:
         rest = self._text[self._at :]
         if heredoc := _HEREDOC.match(rest):
-            self._heredocs.append(heredoc[2])
+            self._heredocs.append((heredoc[2].strip("'\"\\"), bool(heredoc[1])))
             self._step(heredoc.end())
             return
         operator = re.match(r"\d*(?:<<<|>>|>&|<&|&>>?|[<>]\|?)[ \t]*", rest)
@@ -242,13 +276,13 @@ class _Scanner:
             self._statement.words, self._begun = words, begun if words else self._begun
 
     def _skip_heredocs(self) -> None:
-        for end in self._heredocs:
+        for end, tabs in self._heredocs:
             while self._at < len(self._text):
                 stop = self._text.find("\n", self._at)
                 stop = len(self._text) if stop < 0 else stop
                 line = self._text[self._at : stop]
                 self._step(stop + 1 - self._at)
-                if line.strip() == end:
+                if (line.lstrip("\t") if tabs else line) == end:
                     break
         self._heredocs.clear()
 
@@ -276,8 +310,19 @@ class _Scanner:
                 if taken != "\\\n":
                     parts.append(Literal(taken[1:]))
                     bare = False
+            elif self._text.startswith('$"', self._at):
+                # A text that may be translated.
+                bare = False
+                self._step()
+                self._double(parts)
             elif char in "$`":
                 self._expansion(parts)
+            elif (
+                char == "{"
+                and self._statement.words
+                and (group := _BRACES.match(self._text, self._at)) is not None
+            ):
+                self._odd(parts, len(group[0]), f"{group[0]} makes several words")
             elif char == "~" and (not parts or _ends_with(parts, "=:")):
                 self._step()
                 parts.append(Odd("~", "~ is somebody's home folder: write the path out"))
@@ -286,8 +331,7 @@ class _Scanner:
         self._statement.words.append(Word(_joined(parts), bare))
 
     def _array(self, parts: list[Part]) -> None:
-        end = self._text.find(")", self._at)
-        self._step((end + 1 if end >= 0 else len(self._text)) - self._at)
+        self._step(_closing(self._text[self._at :], "(", ")"))
         parts.append(Odd("(", "an array is no environment variable"))
 
     def _single(self, parts: list[Part]) -> None:
@@ -308,7 +352,7 @@ class _Scanner:
                 taken = self._step(2)[1]
                 parts.append(Literal("" if taken == "\n" else taken))
             elif char in "$`":
-                self._expansion(parts)
+                self._expansion(parts, quoted=True)
             else:
                 parts.append(Literal(self._step()))
         self._unended('"')
@@ -317,15 +361,15 @@ class _Scanner:
         self._statement.broken = f"the {quote} that opens here has no end"
         self._step(len(self._text) - self._at)
 
-    def _expansion(self, parts: list[Part]) -> None:
+    def _expansion(self, parts: list[Part], *, quoted: bool = False) -> None:
         rest = self._text[self._at :]
         if rest.startswith("`"):
-            end = rest.find("`", 1)
-            self._odd(parts, end + 1 if end > 0 else len(rest), "a command would have to be run")
+            ticks = _BACKTICKS.match(rest)
+            self._odd(parts, ticks.end() if ticks else len(rest), "a command would have to be run")
         elif rest.startswith("$("):
             self._odd(parts, _closing(rest, "(", ")"), "a command would have to be run")
         elif rest.startswith("${"):
-            self._braced(parts, rest[: _closing(rest, "{", "}")])
+            self._braced(parts, rest[: _closing(rest, "{", "}")], quoted=quoted)
         elif found := _NAME.match(rest, 1):
             self._step(found.end())
             parts.append(Reference(found[0]))
@@ -337,29 +381,43 @@ class _Scanner:
         else:
             parts.append(Literal(self._step()))
 
-    def _braced(self, parts: list[Part], text: str) -> None:
-        found = re.fullmatch(r"\$\{([A-Za-z_]\w*)(?:(:?)-([^$`{}]*))?\}", text, re.DOTALL)
-        if found is None:
+    def _braced(self, parts: list[Part], text: str, *, quoted: bool) -> None:
+        found = re.fullmatch(r"\$\{([A-Za-z_]\w*)(?:(:?)([-=])([^$`{}\\]*))?\}", text, re.DOTALL)
+        default = found[4] if found else None
+        # Inside double quotes a single one stands for itself.
+        quotes = '"' if quoted else "'\""
+        if default is not None and len(default) > 1 and default[0] == default[-1] and default[0] in quotes:
+            default = default[1:-1]
+        if found is None or (default is not None and ("'" in default or '"' in default)):
             self._odd(parts, len(text), f"{text} is not understood")
             return
         self._step(len(text))
-        default = found[3]
-        if default is not None and len(default) > 1 and default[0] == default[-1] and default[0] in "'\"":
-            default = default[1:-1]
-        parts.append(Reference(found[1], default, bool(found[2])))
+        parts.append(Reference(found[1], default, bool(found[2]), found[3] == "="))
 
     def _odd(self, parts: list[Part], length: int, why: str) -> None:
         parts.append(Odd(self._step(length), why))
 
 
 def _closing(text: str, opens: str, closes: str) -> int:
-    """How long a nested group is that begins in `text`; all of it where it has no end."""
-    depth = 0
-    for at, char in enumerate(text):
+    """How long a nested group is that begins in `text`; all of it where it has no end. Quotes are skipped."""
+    depth, at = 0, 0
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            at += 1
+        elif char == '"' or (char == "'" and opens == "("):
+            end = re.compile(r"(?:[^\"\\]|\\.)*" if char == '"' else "[^']*", re.DOTALL).match(text, at + 1)
+            at = end.end() if end else at
         depth += (char == opens) - (char == closes)
         if char == closes and depth == 0:
             return at + 1
+        at += 1
     return len(text)
+
+
+def _changed(text: str) -> list[str]:
+    """Variables that arithmetic sets."""
+    return [first or second for first, second in _CHANGED.findall(text)]
 
 
 def _ends_with(parts: list[Part], chars: str) -> bool:

@@ -1,6 +1,7 @@
 """The job's own environment out of env files and launch scripts, which are never executed."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -220,3 +221,71 @@ def test_what_is_claimed_is_what_a_shell_would_set(
     real = dict(pair.split("=", 1) for pair in ran.stdout.decode().split("\0") if "=" in pair)
     for name, value in values(job).items():
         assert real.get(name) == value, (lines, job)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("export A=0; export A=1 B=$A", "A B"),
+        ("export A=1; unset -f A; unset -v B", "A"),
+        ("declare A=5; declare -gx B=6", "B"),
+        ("declare -i A=1+1; export A", ""),
+        ("export A=1; declare +x A", ""),
+        ("export A=x{1,2}", ""),
+        ('export A="{1,2}"', "A"),
+        ('export A=$"hello"', "A"),
+        ("export A=${B:-a\\ b} C=1", "C"),
+        ("export A=\"${B:-'q'}\" C=1", "C"),
+        ('export A=$(echo ")" )x; export B=1', "B"),
+        ("export A=`echo \\`echo x\\``; export B=2", "B"),
+        ('A=(a "b)c" d); export B=2', "B"),
+        ("export A=1; A[0]=5", ""),
+        ("cat <<EOF\n  EOF\nexport A=1\nEOF\nexport B=2", "B"),
+        ("cat <<'END MARK'\nexport A=1\nEND MARK\nexport B=2", "B"),
+        ("cat <<-E-1\n\texport A=1\n\tE-1\nexport B=2", "B"),
+        ("set -eua; A=1; set +a; B=2", "A"),
+        ("set -euo pipefail; export A=1", "A"),
+        ("command export A=1; time export B=2", "A B"),
+        ("A=$(date) export B=1", "B"),
+        ("export A=1; for A in 5 6; do :; done", ""),
+        ("export A=1; for i in 5 6; do :; done", "A"),
+        ("export A=1; let A=5", ""),
+        ("export A=1; ((A++)); ((x = 1 << 2)); export B=1", "B"),
+        (': ${A:=3} "${B:=4}"; export A B', "A B"),
+        ("A=; export B=${A:=x} C=$A; export A", "B A"),
+        ("export A=1 & export B=2", "B"),
+        ("export A=1; exit 0; export B=2", ""),
+    ],
+)
+def test_what_bash_does_is_claimed_or_listed(tmp_path: Path, text: str, names: str) -> None:
+    """Bash runs the same script: what is stated is its value, and what it sets besides is listed."""
+    path = tmp_path / "launch.sh"
+    path.write_text(f"#!/bin/bash\n{text}\n")
+
+    job = read_job_environment([path])
+
+    # Bash says at its own end what a program would be given then.
+    said = tmp_path / "env"
+    subprocess.run(
+        ("bash", "-c", f"trap 'env -0 >{said}' EXIT; . {path} >/dev/null 2>&1"),
+        env={"PATH": os.environ["PATH"]},
+        check=True,
+    )
+    pairs = said.read_bytes().decode().split("\0")
+    real = {name: value for name, value in (pair.split("=", 1) for pair in pairs if pair) if len(name) == 1}
+    real.pop("_", None)
+    listed = {name for skipped in job.not_understood for name in skipped.names}
+    stated = values(job)
+    assert stated == {name: real[name] for name in stated}
+    assert not real.keys() - stated.keys() - listed, job
+    assert set(names.split()) <= stated.keys()
+
+
+def test_variables_of_another_command_are_taken_and_said(tmp_path: Path) -> None:
+    """In front of a launcher they are the job's; in front of anything else that is an assumption."""
+    job = read(tmp_path, "NCCL_DEBUG=INFO torchrun train.py\nNCCL_ALGO=Ring ./nccl-tests\n")
+
+    assert values(job) == {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "INFO"}
+    (assumed,) = job.assumed
+    assert "NCCL_ALGO=Ring ./nccl-tests: set for ./nccl-tests alone" in str(assumed)
