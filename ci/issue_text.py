@@ -1,6 +1,7 @@
 """The text of an issue about a nightly run that failed: what, why, and where the evidence is.
 
 python ci/issue_text.py drills.xml checklist.xml > issue.md
+python ci/issue_text.py --nothing-ran drills.xml checklist.xml    names those of which every test was skipped
 """
 
 import os
@@ -37,8 +38,23 @@ def describe(case: TestCase) -> str:
     return "\n\n".join(lines)
 
 
+def nothing_ran(paths: list[str]) -> list[str]:
+    """Files without a test that ran, each with why the first was skipped."""
+    found = []
+    for path in paths:
+        cases = [case for suite in JUnitXml.fromfile(path) for case in suite]
+        skips = [next((r for r in case.result if isinstance(r, Skipped)), None) for case in cases]
+        if all(skip is not None for skip in skips):
+            why = next((skip.text or skip.message or "" for skip in skips if skip is not None), "no tests")
+            found.append(f"{path}: {' '.join(why.split())[:MAX_CHARS]}")
+    return found
+
+
 def main(arguments: list[str]) -> None:
     """Write the text to standard output."""
+    if arguments[:1] == ["--nothing-ran"]:
+        print("\n".join(nothing_ran(arguments[1:])))
+        return
     blocks = [
         f"Nightly run on {code(platform.node())}, commit {code(os.environ.get('GITHUB_SHA', 'not stated'))}."
     ]
@@ -51,6 +67,7 @@ def main(arguments: list[str]) -> None:
             blocks.append(f"{code(str(path))} cannot be read: {prose(str(error))}")
             continue
         blocks.append(f"## {path.stem}: {len(bad)} of {count} failed, {skipped} skipped")
+        blocks += [f"Nothing ran: {prose(why)}" for why in nothing_ran([argument])]
         blocks += [describe(case) for case in bad]
     print("\n\n".join(blocks))
 

@@ -4,7 +4,8 @@
 #     ci/nightly.sh [--backend auto|gloo|nccl] [--out DIR] [--drill NAME]... [--mode MODE|all] [--checklist FILE]
 #
 # Leaves in DIR: drills.xml and checklist.xml (JUnit), checklist.md and .html, doctor.json, the bundles, and, where
-# something failed, issue.md: the text of an issue. Exit code 0 only if everything passed or was skipped for a reason.
+# something failed, issue.md: the text of an issue. Exit code 0 only if everything passed or was skipped for a reason,
+# and not everything was skipped.
 set -uo pipefail
 
 backend=auto out=nightly mode="" checklist=checklists/pretrain.yaml
@@ -44,7 +45,14 @@ checked=$?
 "$python" -m harness.cli checklist show "$checklist" --out "$out/runs" \
     --md "$out/checklist.md" --html "$out/checklist.html" >/dev/null
 
-if ((drilled != 0 || checked != 0)); then
+# A machine whose cards have gone skips every drill: that is no night that passed.
+idle=""
+if ((drilled == 0 && checked == 0)); then
+    idle=$("$python" ci/issue_text.py --nothing-ran "$out/drills.xml" "$out/checklist.xml") || idle="no JUnit file"
+    [[ -z $idle ]] || echo "nightly: nothing ran: $idle" >&2
+fi
+
+if ((drilled != 0 || checked != 0)) || [[ -n $idle ]]; then
     "$python" ci/issue_text.py "$out/drills.xml" "$out/checklist.xml" >"$out/issue.md"
     echo "nightly: failed; the text of an issue is in $out/issue.md" >&2
     exit 1

@@ -80,6 +80,22 @@ def test_the_nightly_run_on_cpus(tmp_path: Path) -> None:
     assert list((out / "runs").glob("*-control/verdict.json"))
 
 
+def test_a_night_in_which_nothing_ran_has_not_passed(tmp_path: Path) -> None:
+    """All drills were skipped, as on a machine whose cards have gone: exit code 1, and the issue says why."""
+    (tmp_path / "mine.yaml").write_text(HEAD.format(job="cpu") + GOOD)
+    out = tmp_path / "out"
+
+    done = nightly(
+        tmp_path,
+        *("--drill", "fr_hang", "--mode", "skip", "--backend", "nccl", "--out", str(out)),
+        *("--checklist", str(tmp_path / "mine.yaml")),
+    )
+
+    assert done.returncode == 1, done.stdout
+    assert "nightly: nothing ran: " in done.stderr
+    assert "Nothing ran: " in (out / "issue.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
