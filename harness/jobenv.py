@@ -30,6 +30,7 @@ PREFIXES = (
 )
 """Variables that decide how ranks compute, communicate and leave evidence: drills get them too."""
 
+SCRIPT_SUFFIXES = (".sh", ".bash", ".sbatch", ".slurm", ".ksh", ".zsh")
 PER_PROCESS = frozenset(("NCCL_HOSTID", "TORCH_NCCL_RANKS_PER_ROOT_FILE"))
 
 _ENVIRONMENT_COMMANDS = frozenset(
@@ -118,6 +119,16 @@ def relevant(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name.startswith(PREFIXES) and name not in PER_PROCESS and not name.endswith("_PIPE_FILE")
     }
+
+
+def options_of(paths: Iterable[str | Path]) -> tuple[str, ...]:
+    """The options that name these files to `drill checklist` and `drill gate`."""
+    names = [str(path) for path in paths]
+    scripts = [name for name in names if Path(name).suffix in SCRIPT_SUFFIXES]
+    return (
+        *(word for name in names if name not in scripts for word in ("--env-file", name)),
+        *(word for name in scripts for word in ("--env-from-script", name)),
+    )
 
 
 def read_job_environment(paths: Sequence[Path]) -> JobEnvironment:
@@ -339,7 +350,7 @@ def _ends_script(statement: Statement) -> bool:
 
 
 def _is_script(path: Path, text: str) -> bool:
-    return text.startswith("#!") or path.suffix in (".sh", ".bash", ".sbatch", ".slurm", ".ksh", ".zsh")
+    return text.startswith("#!") or path.suffix in SCRIPT_SUFFIXES
 
 
 def _content(path: Path) -> bytes:

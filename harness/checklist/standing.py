@@ -68,6 +68,12 @@ def newest_results(chain: Chain) -> dict[str, Found]:
     return found
 
 
+def files_of_newest(chain: Chain) -> tuple[str, ...]:
+    """The job's own files that the newest run was given."""
+    newest = next((entry.run for entry in reversed(chain.entries) if entry.run is not None), None)
+    return tuple(newest.fingerprint.files) if newest else ()
+
+
 def cut_short(chain: Chain) -> frozenset[str]:
     """Items that were to be run again and have not ended since: the run died, or is at work now."""
     open_: set[str] = set()

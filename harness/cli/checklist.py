@@ -236,7 +236,7 @@ def sign(
             "--reason, --owner and --until say why and for how long an item is waived: --waive ID"
         )
     waivers = (waiver(waive, reason, owner, until),) if waive is not None else ()
-    checklist, store, now = opened(file, out, env_files, env_scripts)
+    checklist, store, now = opened(file, out, env_files, env_scripts, as_run=True)
     signed = sign_for(checklist, store, now, name, items, waivers, Key(ssh_key, gpg))
     if as_json:
         document = {"signed": signed.path is not None, "stored": signed.path and str(signed.path)}
@@ -256,22 +256,26 @@ def opened(
     out: Path | None,
     env_files: "Sequence[Path]",
     env_scripts: "Sequence[Path]",
+    *,
+    as_run: bool = False,
 ) -> "tuple[Checklist, Store, Now]":
-    """A checklist, its results, and what they are held against here and now."""
+    """A checklist, its results, and what they are held against here and now.
+
+    `as_run`: unless other ones are given, the job's own files are those that the newest run was given.
+    """
     from harness.checklist.fingerprint import take_fingerprint
     from harness.checklist.schema import find_checklist, read_checklist
-    from harness.checklist.standing import Now
+    from harness.checklist.standing import Now, files_of_newest
     from harness.checklist.store import Store
-    from harness.jobenv import read_job_environment
+    from harness.jobenv import options_of, read_job_environment
 
     checklist = read_checklist(find_checklist(file))
-    job = read_job_environment([*env_files, *env_scripts])
     store = Store.of(checklist.name, out)
-    options = (
-        *(word for path in env_files for word in ("--env-file", str(path))),
-        *(word for path in env_scripts for word in ("--env-from-script", str(path))),
-        *(("--out", str(out)) if out else ()),
-    )
+    given = [*env_files, *env_scripts]
+    recorded = [] if given else [path for path in map(Path, files_of_newest(store.chain())) if path.is_file()]
+    job = read_job_environment([*given, *(recorded if as_run else ())])
+    # A gate looks at where it is called; what it tells people to run again takes the files of before.
+    options = (*options_of([*given, *recorded]), *(("--out", str(out)) if out else ()))
     fingerprint = take_fingerprint(checklist, job, store.folder)
     return checklist, store, Now(fingerprint, time.time(), options=options)
 
@@ -282,7 +286,7 @@ def standings_of(
     """Where every item stands, and what is wrong with the stored results."""
     from harness.checklist.standing import damage, stand
 
-    checklist, store, now = opened(file, out, env_files, env_scripts)
+    checklist, store, now = opened(file, out, env_files, env_scripts, as_run=True)
     chain = store.chain()
     standings = stand(checklist, chain, now, accept_rehearsed=False)
     return checklist, now, standings, damage(checklist, chain, now.options)

@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.checklist.standing import measured, tally
+from harness.checklist.store import FOLDER
+from harness.jobenv import options_of
 from harness.model.checklist import (
     Checklist,
     ChecklistRun,
@@ -78,16 +80,20 @@ def show_end(console: Console, checklist: Checklist, run: ChecklistRun, path: Pa
     )
     for remark in run.remarks:
         console.print(f"note: {remark}", style="yellow", soft_wrap=True, markup=False)
-    file = shlex.quote(str(checklist.path))
+    out = () if path.parent.parent == FOLDER else ("--out", str(path.parent.parent))
+    file = shlex.join((str(checklist.path), *out))
+    again = shlex.join((str(checklist.path), *options_of(run.fingerprint.files), *out))
     outcomes = {r.id: measured(item, r) for r in run.items if (item := checklist.item(r.id)) is not None}
     bad = [id_ for id_, outcome in outcomes.items() if outcome in _OPEN]
     if bad:
         items = " ".join(f"--item {id_}" for id_ in bad)
-        console.print(f"again, once mended: drill checklist run {file} {items}", soft_wrap=True)
+        console.print(
+            f"again, once mended: drill checklist run {again} {items}", soft_wrap=True, markup=False
+        )
     elif not run.complete:
-        console.print(f"go on with: drill checklist run {file} --resume", soft_wrap=True)
+        console.print(f"go on with: drill checklist run {again} --resume", soft_wrap=True, markup=False)
     else:
-        console.print(f"sign it: drill checklist sign {file} --as NAME", soft_wrap=True)
+        console.print(f"sign it: drill checklist sign {file} --as NAME", soft_wrap=True, markup=False)
 
 
 def show_standings(console: Console, checklist: Checklist, standings: Sequence[ItemStanding]) -> None:

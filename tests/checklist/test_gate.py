@@ -427,6 +427,24 @@ def test_a_signature_passes_the_persons_own_step_only(
     assert said in why(made, store)["both"]
 
 
+def test_signing_takes_the_jobs_files_of_the_run(tmp_path: Path, store: Store) -> None:
+    """Nobody has to repeat them; the gate looks at its own environment, and its remedies name them."""
+    checklist(tmp_path, GOOD)
+    (tmp_path / "launch.sh").write_text("export NCCL_DEBUG=WARN\n")
+    ran = cli("checklist", "run", "mine.yaml", "--env-from-script", "launch.sh", cwd=tmp_path)
+    assert "sign it: drill checklist sign mine.yaml --as NAME" in ran.stdout
+
+    signed = cli("checklist", "sign", "mine.yaml", "--as", "Ada", cwd=tmp_path)
+
+    assert signed.returncode == 0, signed.stderr
+    assert cli("gate", "mine.yaml", cwd=tmp_path, NCCL_DEBUG="WARN").returncode == 0
+    shut = cli("gate", "mine.yaml", cwd=tmp_path, NCCL_DEBUG="INFO")
+    assert shut.returncode == 1
+    assert "drill checklist run mine.yaml --item good --env-from-script launch.sh" in shut.stderr
+    (tmp_path / "launch.sh").write_text("export NCCL_DEBUG=INFO\n")
+    assert cli("checklist", "sign", "mine.yaml", "--as", "Ada", cwd=tmp_path).returncode == 1
+
+
 def one_day() -> str:
     """The day after tomorrow."""
     return time.strftime("%Y-%m-%d", time.gmtime(time.time() + 2 * 86400))
