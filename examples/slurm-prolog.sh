@@ -1,16 +1,17 @@
-#!/usr/bin/env bash
-# A Slurm prolog (slurm.conf: Prolog=...): the node is not given to the job while its gate is shut.
-# Jobs say which checklist gates them: sbatch --comment=drill-gate=/path/to/pretrain.yaml
+#!/bin/bash
+# A Slurm task prolog (slurm.conf: TaskProlog=..., or srun --task-prolog): no task starts while its gate is shut.
+# It runs as the job's user in the tasks' own environment. Slurm's Prolog= would be the wrong place: it runs as root
+# without that environment, and where it fails the node is drained.
+# Jobs say which checklist gates them: export DRILL_GATE=/path/to/pretrain.yaml
 set -u
 
-comment=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Comment=//p')
-case $comment in
-    drill-gate=*) checklist=${comment#drill-gate=} ;;
-    *) exit 0 ;;
+[[ -n ${DRILL_GATE:-} ]] || exit 0
+case $DRILL_GATE in
+    */*) folder=${DRILL_GATE%/*} ;;
+    *) folder=. ;;
 esac
-folder=$(dirname "$checklist")
-# The results are beside the checklist; what is in the way goes to the job's owner.
-if ! said=$(cd "$folder" && /opt/drill/bin/drill gate "$checklist" 2>&1); then
-    echo "print $said" | head -c 2000
+# The results are beside the checklist; what is in the way goes to the task's own output.
+if ! said=$(cd "$folder/" && "${DRILL:-/opt/drill/bin/drill}" gate "./${DRILL_GATE##*/}" 2>&1); then
+    while IFS= read -r line; do echo "print $line"; done <<<"$said"
     exit 1
 fi

@@ -38,6 +38,37 @@ def test_workflows_are_valid() -> None:
     assert len(WORKFLOWS) == 2
 
 
+def test_the_task_prolog_lets_no_task_start_while_the_gate_is_shut(tmp_path: Path) -> None:
+    """What is in the way is printed as Slurm wants it; an open gate, or none, says nothing."""
+    (tmp_path / "mine.yaml").write_text(HEAD.format(job="cpu") + GOOD)
+    environ = {**os.environ, "DRILL": tool("drill"), "PYTHONPATH": str(ROOT)}
+
+    def prolog(**more: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            (str(ROOT / "examples" / "slurm-prolog.sh"),),
+            env={**environ, **more},
+            capture_output=True,
+            text=True,
+        )
+
+    shut = prolog(DRILL_GATE=str(tmp_path / "mine.yaml"))
+    for words in (("run", "mine.yaml"), ("sign", "mine.yaml", "--as", "Ada")):
+        subprocess.run(
+            (environ["DRILL"], "checklist", *words),
+            cwd=tmp_path,
+            env=environ,
+            check=True,
+            capture_output=True,
+        )
+    opened = prolog(DRILL_GATE=str(tmp_path / "mine.yaml"))
+
+    assert shut.returncode == 1
+    assert all(line.startswith("print ") for line in shut.stdout.splitlines())
+    assert "print gate closed: mine: 1 in the way" in shut.stdout
+    assert (opened.returncode, opened.stdout) == (0, "")
+    assert (prolog().returncode, prolog().stdout) == (0, "")
+
+
 def nightly(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     return subprocess.run(

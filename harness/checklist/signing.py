@@ -45,9 +45,9 @@ def waiver(item: str, reason: str, owner: str, until: str, now: float | None = N
         raise UsageError("--waive needs --reason and --owner: who answers for it, and why")
     try:
         day = date.fromisoformat(until)
-    except ValueError:
+        end = datetime(day.year, day.month, day.day, tzinfo=timezone.utc) + timedelta(days=1)
+    except (ValueError, OverflowError):
         raise UsageError(f"--until {until}: give the last day as YYYY-MM-DD") from None
-    end = datetime(day.year, day.month, day.day, tzinfo=timezone.utc) + timedelta(days=1)
     left = end.timestamp() - (time.time() if now is None else now)
     if left <= 0:
         raise UsageError(f"--until {until}: that day is over")

@@ -282,6 +282,7 @@ def _run(
             start_new_session=True,
             preexec_fn=partial(die_with_parent, os.getpid()),
         )
+    guard = _guard(process.pid)
     deadline = time.monotonic() + timeout_s
     try:
         while time.monotonic() < deadline and not around.stop.is_set():
@@ -291,9 +292,17 @@ def _run(
                 continue
     finally:
         _end(process)
+        guard.kill()
+        guard.communicate()
     if around.stop.is_set():
         raise Interrupted(f"interrupted; {command[0]} was stopped")
     return None
+
+
+def _guard(session: int) -> "subprocess.Popen[bytes]":
+    """Ends a session once this process has gone, however it went: the kernel tells its first process only."""
+    script = f"read -r _; kill -s KILL -- -{session} 2>/dev/null"
+    return subprocess.Popen(("/bin/sh", "-c", script), stdin=subprocess.PIPE, start_new_session=True)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -96,11 +96,13 @@ class Store:
                 raise PrerequisiteError(
                     f"{self.folder}: {who} is at work on this checklist: wait for it, or stop it"
                 ) from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()} of {os.uname().nodename}")
-            file.flush()
+            # Who it is is told for convenience: on a full disk the lock holds without.
+            with suppress(OSError):
+                file.truncate(0)
+                os.write(file.fileno(), f"process {os.getpid()} of {os.uname().nodename}".encode())
             yield
-            file.truncate(0)
+            with suppress(OSError):
+                file.truncate(0)
 
     def chain(self) -> Chain:
         """All entries from the newest back to the first damage."""

@@ -78,7 +78,7 @@ def run(
     job = read_job_environment([*env_files, *env_scripts])
     store = Store.of(checklist.name, out)
     if dry_run:
-        _show_plan(checklist, job, backend, items)
+        _show_plan(checklist, job, backend, items, as_json=as_json)
         return
     raise SystemExit(_run(checklist, store, job, backend, items, drills_dirs, resume, as_json))
 
@@ -126,10 +126,19 @@ def _run(
     return code
 
 
-def _show_plan(checklist: "Checklist", job: "JobEnvironment", backend: str, only: "Sequence[str]") -> None:
+def _show_plan(
+    checklist: "Checklist", job: "JobEnvironment", backend: str, only: "Sequence[str]", *, as_json: bool
+) -> None:
     from harness.checklist.estimate import estimate
     from harness.report.checklist_progress import show_estimate
 
+    if as_json:
+        steps = [
+            {"id": step.item.id, "step": step.title, "how": step.how, "seconds": step.seconds}
+            for step in estimate(checklist, job, backend, only)
+        ]
+        click.echo(json.dumps({"schema": "drill/checklist/1", "checklist": checklist.name, "items": steps}))
+        return
     show_estimate(out_console(), checklist, estimate(checklist, job, backend, only), job)
 
 

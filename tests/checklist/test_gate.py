@@ -209,7 +209,12 @@ def test_a_waiver_needs_a_reason_an_owner_and_an_end() -> None:
 
     assert (granted.reason, granted.owner) == ("a new card is coming", "Bob")
     assert 3 * 86400 <= granted.until - at < 4 * 86400
-    for reason, owner, until in (("", "Bob", day), ("x", " ", day), ("x", "Bob", "soon"), ("x", "Bob", "")):
+    for reason, owner, until in (
+        ("", "Bob", day),
+        ("x", " ", day),
+        ("x", "Bob", "9999-12-31"),
+        ("x", "Bob", ""),
+    ):
         with pytest.raises(UsageError):
             waiver("bad", reason, owner, until, at)
     with pytest.raises(UsageError, match="is over"):
@@ -443,6 +448,19 @@ def test_signing_takes_the_jobs_files_of_the_run(tmp_path: Path, store: Store) -
     assert "drill checklist run mine.yaml --item good --env-from-script launch.sh" in shut.stderr
     (tmp_path / "launch.sh").write_text("export NCCL_DEBUG=INFO\n")
     assert cli("checklist", "sign", "mine.yaml", "--as", "Ada", cwd=tmp_path).returncode == 1
+
+
+def test_a_dry_run_is_one_json_document_too(tmp_path: Path, store: Store) -> None:
+    """What would run, how, and for how long; nothing is stored."""
+    checklist(tmp_path, GOOD, PERSON)
+
+    said = json.loads(cli("checklist", "run", "mine.yaml", "--dry-run", "--json", cwd=tmp_path).stdout)
+
+    assert [(step["id"], step["how"]) for step in said["items"]] == [
+        ("good", "for real"),
+        ("person", "for a person"),
+    ]
+    assert not (tmp_path / "runs").exists()
 
 
 def one_day() -> str:

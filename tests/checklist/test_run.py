@@ -199,9 +199,9 @@ def test_nothing_is_resumed_that_was_run_for_something_else(tmp_path: Path, stor
 
 @pytest.fixture
 def slow_run(tmp_path: Path, store: Store) -> Iterator["subprocess.Popen[str]"]:
-    """A run whose second item takes a minute, once that has started; its pid is in ``started``."""
+    """A run whose second item takes a minute, once that has started; its child's pid is in ``started``."""
     started = tmp_path / "started"
-    step = {"command": ["sh", "-c", f"echo $$ > {started}; exec sleep 60"], "pass": "a == 1"}
+    step = {"command": ["sh", "-c", f"sleep 60 & echo $! > {started}; wait"], "pass": "a == 1"}
     checklist(tmp_path, GOOD, item("slow", json.dumps(step)))
     command = (
         *(sys.executable, "-m", "harness.cli", "checklist", "run", "mine.yaml"),

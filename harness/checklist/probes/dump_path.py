@@ -38,6 +38,11 @@ def measure(options: Options, environ: Mapping[str, str] = os.environ) -> dict[s
         with suppress(OSError):
             path.rmdir()
     defeated = defeating(seen)
+    if not Path(prefix).is_absolute():
+        defeated = [
+            *defeated,
+            f"{prefix} is relative: the working folder of every rank decides where that is",
+        ]
     persistent = found not in TEMPORARY
     says = [*failed[:2], *defeated]
     if not persistent:

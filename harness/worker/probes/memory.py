@@ -17,9 +17,11 @@ def measure(options: Options) -> dict[str, object]:
     """Figures of `memory`. `broken`: flip, one bit turns after it was written.
 
     Raises:
-        Unable: the memory cannot be had.
+        Unable: the memory cannot be had, or nothing was asked for.
     """
     size, rounds = int(options["mib"]) << 20, int(options["rounds"])
+    if size <= 0 or rounds <= 0:
+        raise Unable("--mib and --rounds: nothing would be tested; give 1 or more")
     errors, says = 0, []
     tested = devices(at_most_cores=1)
     for device in tested:

@@ -45,6 +45,15 @@ def test_a_path_that_cannot_be_written(tmp_path: Path) -> None:
     assert says[0] == f"rank 0 cannot write {tmp_path}/file/rank_0: Not a directory"
 
 
+def test_a_relative_path_is_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rank's working folder would decide where its dump is."""
+    monkeypatch.chdir(tmp_path)
+
+    found = tried({**SOUND, "TORCH_FR_DUMP_TEMP_FILE": "dumps_"})
+
+    assert "dumps_ is relative" in str(found["defeated_by"])
+
+
 @pytest.fixture
 def unwritable(tmp_path: Path) -> Iterator[Path]:
     """A folder that not even root can write: a read-only mount."""

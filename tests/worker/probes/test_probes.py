@@ -140,6 +140,7 @@ def test_options_are_those_of_the_catalogue() -> None:
         (("checkpoint", "--save-at", "9"), 4, "--save-at 9: allowed is a step from 0 to 6"),
         (("checkpoint", "--broken", "x"), 4, "allowed are byte, order, count, rng"),
         (("memory_account", "--signals", "none"), 4, "needs --computed-mib"),
+        (("memory", "--mib", "0"), 4, "nothing would be tested"),
         (("gemm", "--dtype", "float7"), 4, "torch has no such type"),
         (("reshard", "--nproc", "3"), 4, "an even number"),
     ],
