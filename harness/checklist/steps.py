@@ -34,6 +34,7 @@ from harness.model.verdict import Outcome
 from harness.observe.gpus import gpu_count
 from harness.observe.processes import kill_tree
 from harness.sharing import without_sharing
+from harness.worker.environment import REQUIRED_GPUS
 from harness.worker.lifeline import die_with_parent
 
 _OUTCOMES = {
@@ -112,7 +113,8 @@ def run_step(item: Item, step: Step, around: Surroundings, previous: str | None 
             return StepResult(title_of(step), ItemOutcome.NOT_RUN, why)
         step = step.rehearsal
     run = {"drill": _drill, "probe": _probe, "command": _command, "manual": _manual}[step.kind]
-    extra = {**around.extra, **({PREVIOUS: str(Path(previous).resolve())} if previous else {})}
+    required = {} if rehearsed or not item.needs else {REQUIRED_GPUS: str(NEEDED[item.needs])}
+    extra = {**around.extra, **required, **({PREVIOUS: str(Path(previous).resolve())} if previous else {})}
     result = run(step, dataclasses.replace(around, extra=extra))
     # Eight ranks on four cards, say: a drill that could run on nccl took gloo all the same.
     stood_in = item.needs is not None and bool(result.figures.get("stood_in"))
@@ -138,13 +140,14 @@ def plan_of(step: Step, around: Surroundings) -> RunPlan:
         UsageError: no such drill or mode, or a value that does not fit.
         PrerequisiteError: what it needs is not on this machine.
     """
+    spec = find_drill(step.name, list(around.drills_dirs))
     flags = {
         "mode": step.mode,
         "culprit": step.culprit,
-        "backend": around.backend,
+        # Of a whole checklist's drills some know one back end only.
+        "backend": around.backend if around.backend in spec.backends else "auto",
         "out": str(around.bundles),
     }
-    spec = find_drill(step.name, list(around.drills_dirs))
     sources = Sources.read(flags, [f"{key}={value}" for key, value in step.parameters.items()])
     job = relevant(around.job.over({})) if around.job.files else None
     return plan_run(spec, settle(spec, sources), job)

@@ -11,6 +11,9 @@ from harness.bundle.layout import Layout
 BUNDLE = "DRILL_BUNDLE"
 """Set by the harness to the bundle's folder. Where it is absent the worker toolkit is inert."""
 
+REQUIRED_GPUS = "DRILL_REQUIRED_GPUS"
+"""How many cards a probe must have; set where a checklist's item is meant for real."""
+
 SHARE_GPU = "DRILL_SHARE_GPU"
 """Set where all ranks share one card."""
 

@@ -13,11 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.checklist import steps
 from harness.checklist.run import exit_code
+from harness.checklist.steps import Surroundings, plan_of
 from harness.checklist.store import Store
 from harness.model.checklist import ItemOutcome
 from harness.model.errors import PrerequisiteError, UsageError
-from tests.checklist.made import BAD, GOOD, PERSON, StopAfter, checklist, item, prints, run
+from tests.checklist.made import BAD, GOOD, NO_JOB, PERSON, StopAfter, checklist, item, prints, run
 from tests.conftest import heed_signals
 
 
@@ -126,6 +128,30 @@ def test_without_gpus_it_is_rehearsed_and_says_so(tmp_path: Path, store: Store) 
 
     assert (one.outcome, two.outcome) == (ItemOutcome.REHEARSED, ItemOutcome.NOT_RUN)
     assert "two GPUs" in two.why
+
+
+def test_what_is_meant_for_cards_is_not_measured_on_cores(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver is there and torch cannot use it: a probe is not run, a drill that fell back is rehearsed."""
+    monkeypatch.setattr(steps, "gpu_count", lambda: 8)
+    probe = "{probe: memory, with: {mib: 1, rounds: 1}, pass: errors == 0}"
+    drill = "{drill: control, set: {steps: 3}}"
+    made = checklist(tmp_path, item("one", probe, needs="gpu"), item("two", drill, needs="gpu"))
+
+    one, two = run(made, store).run.items
+
+    assert (one.outcome, two.outcome) == (ItemOutcome.NOT_RUN, ItemOutcome.REHEARSED)
+    assert "torch 2." in one.why
+    assert "can use 0, of 1 that are needed" in one.why
+
+
+def test_a_drill_that_knows_one_back_end_does_not_stop_the_others(tmp_path: Path, store: Store) -> None:
+    """``--backend nccl`` is for those that have it."""
+    made = checklist(tmp_path, item("one", "{drill: page}"))
+
+    with Surroundings.open(NO_JOB, store.folder, backend="nccl") as around:
+        assert plan_of(made.items[0].steps[0], around).backend == "gloo"
 
 
 def test_a_persons_item_looks_at_the_documents(tmp_path: Path, store: Store) -> None:

@@ -17,6 +17,7 @@ UNABLE = 4
 
 def main(argv: list[str] | None = None) -> int:
     """Run a probe; its figures are the last line of standard output. Returns the exit code."""
+    from harness.worker.probes.devices import require_gpus
     from harness.worker.probes.options import Unable, parse
 
     parser = argparse.ArgumentParser(prog="python -m harness.worker.probes", add_help=False)
@@ -24,6 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     name, rest = parser.parse_known_args(argv)
     module = importlib.import_module(f"harness.worker.probes.{name.name}")
     try:
+        require_gpus()
         figures: Mapping[str, object] = module.measure(parse(name.name, module.DEFAULTS, rest))
     except Unable as error:
         print(error, file=sys.stderr)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import torch
 
+from harness.worker.environment import REQUIRED_GPUS
+from harness.worker.probes.options import Unable
+
 
 @dataclass(frozen=True)
 class Device:
@@ -46,6 +49,21 @@ def devices(at_most_cores: int = 4) -> list[Device]:
     model = cpu_model()
     cores = sorted(os.sched_getaffinity(0))[:at_most_cores]
     return [Device(f"core {core}", model, torch.device("cpu"), core) for core in cores]
+
+
+def require_gpus() -> None:
+    """Nothing is measured on cores where the checklist means cards: a driver may be there, and CUDA not.
+
+    Raises:
+        Unable: torch sees fewer cards than the item needs.
+    """
+    needed = int(os.environ.get(REQUIRED_GPUS, "0"))
+    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if seen < needed:
+        raise Unable(
+            f"there are cards, and torch {torch.__version__} can use {seen}, of {needed} that are needed: "
+            'python -c "import torch; torch.cuda.init()" says why'
+        )
 
 
 def cpu_model() -> str:
