@@ -275,17 +275,25 @@ def _run(
     around: Surroundings,
 ) -> int | None:
     """Its exit code, or None where it had to be stopped. Nothing of it is left running."""
-    with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            env=environ,
-            start_new_session=True,
-            preexec_fn=partial(die_with_parent, os.getpid()),
-        )
-    guard = _guard(process.pid)
+    guard = _guard()
+    try:
+        with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=environ,
+                start_new_session=True,
+                preexec_fn=partial(die_with_parent, os.getpid()),
+            )
+    except OSError:
+        guard.communicate()
+        raise
+    # Right away: the guard is up already, so that hardly a moment is left in which nobody watches.
+    assert guard.stdin is not None
+    guard.stdin.write(b"%d\n" % process.pid)
+    guard.stdin.flush()
     deadline = time.monotonic() + timeout_s
     try:
         while time.monotonic() < deadline and not around.stop.is_set():
@@ -302,9 +310,9 @@ def _run(
     return None
 
 
-def _guard(session: int) -> "subprocess.Popen[bytes]":
-    """Ends a session once this process has gone, however it went: the kernel tells its first process only."""
-    script = f"read -r _; kill -s KILL -- -{session} 2>/dev/null"
+def _guard() -> "subprocess.Popen[bytes]":
+    """Ends the session that it is told once we are gone: the kernel tells its first process only."""
+    script = 'read -r session && { read -r _; kill -s KILL -- "-$session" 2>/dev/null; }'
     return subprocess.Popen(("/bin/sh", "-c", script), stdin=subprocess.PIPE, start_new_session=True)
 
 
