@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from harness.checklist.steps import Surroundings
+    from harness.checklist.surroundings import Surroundings
     from harness.model.checklist import Checklist, Fingerprint, Item, ItemResult
     from harness.model.plan import RunPlan
 
@@ -169,8 +169,8 @@ class ChecklistItem(_DrillTest):
     def _result(self) -> "ItemResult":
         from harness.checklist.fingerprint import digest
         from harness.checklist.run import Runner
-        from harness.checklist.steps import Surroundings
         from harness.checklist.store import Store
+        from harness.checklist.surroundings import Surroundings
 
         config = self.config
         store = Store.of(self._checklist.name, _out(config))

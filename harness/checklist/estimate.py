@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.checklist.steps import equipped, title_of
+from harness.checklist.surroundings import equipped, title_of
 from harness.jobenv import JobEnvironment, relevant
 from harness.model.checklist import Checklist, Item, Step
 from harness.model.errors import UsageError

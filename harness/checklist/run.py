@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from harness.checklist.fingerprint import differences
 from harness.checklist.standing import measured, newest_results
-from harness.checklist.steps import Surroundings, check_drills, run_step, title_of
+from harness.checklist.steps import check_drills, run_step
 from harness.checklist.store import Chain, OpenEntry, Store
+from harness.checklist.surroundings import Surroundings, title_of
 from harness.model.checklist import (
     Checklist,
     ChecklistRun,

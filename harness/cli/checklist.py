@@ -96,7 +96,7 @@ def _run(
     from harness.bundle.codec import to_json
     from harness.checklist.fingerprint import take_fingerprint
     from harness.checklist.run import Runner, exit_code
-    from harness.checklist.steps import Surroundings
+    from harness.checklist.surroundings import Surroundings
     from harness.report.checklist import show_end
     from harness.report.checklist_progress import ShownRun
 

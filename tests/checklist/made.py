@@ -11,8 +11,8 @@ from harness.checklist.fingerprint import take_fingerprint
 from harness.checklist.run import Finished, Listener, Runner
 from harness.checklist.schema import read_checklist
 from harness.checklist.standing import Now, stand
-from harness.checklist.steps import Surroundings
 from harness.checklist.store import Store
+from harness.checklist.surroundings import Surroundings
 from harness.jobenv import JobEnvironment
 from harness.model.checklist import Checklist, Item, ItemResult, ItemStanding
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.checklist import steps
+from harness.checklist import surroundings
 from harness.checklist.run import exit_code
-from harness.checklist.steps import Surroundings, plan_of
+from harness.checklist.steps import plan_of
 from harness.checklist.store import Store
+from harness.checklist.surroundings import Surroundings
 from harness.model.checklist import ItemOutcome
 from harness.model.errors import PrerequisiteError, UsageError
 from tests.checklist.made import BAD, GOOD, NO_JOB, PERSON, StopAfter, checklist, item, prints, run
@@ -134,7 +135,7 @@ def test_what_is_meant_for_cards_is_not_measured_on_cores(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver is there and torch cannot use it: a probe is not run, a drill that fell back is rehearsed."""
-    monkeypatch.setattr(steps, "gpu_count", lambda: 8)
+    monkeypatch.setattr(surroundings, "gpu_count", lambda: 8)
     probe = "{probe: memory, with: {mib: 1, rounds: 1}, pass: errors == 0}"
     drill = "{drill: control, set: {steps: 3}}"
     made = checklist(tmp_path, item("one", probe, needs="gpu"), item("two", drill, needs="gpu"))
