@@ -17,8 +17,8 @@ from harness.model.kinds import Confidence, Kind
 LEAST_RUNNABLE, CROWDED = 0.3, 3.0
 """Who is crowded out wants to run in so many of the samples, and does in a third of those at most."""
 
-LEAST_SAMPLES = 6
-"""Of fewer one that happens to catch a rank running would say that it is crowded out."""
+LEAST_CAUGHT = 3
+"""So often at least it must have been caught wanting to run: once happens to any rank."""
 
 
 _NOT_A_NUMBER = re.compile(r"\b(?:nan|inf|infinite|infinity)\b|n[o']t finite|non-?finite", re.IGNORECASE)
@@ -134,7 +134,7 @@ def _with_shares(found: Finding, gathered: Gathered) -> Finding:
 def _crowded_out(rank: int, gathered: Gathered) -> bool:
     """Whether a rank's main thread is runnable far longer than it ran, by its own count of CPU time."""
     shares, steps = gathered.shares.get(rank), gathered.signals.steps
-    if shares is None or shares.samples < LEAST_SAMPLES:
+    if shares is None or round(shares.runnable * shares.samples) < LEAST_CAUGHT:
         return False
     if steps.windows is None or not steps.has("cpu_s", "step_time_s"):
         return False

@@ -14,7 +14,9 @@ ROOT = Path(__file__).parent.parent.parent
 BREAKS = {
     "        with: {mib: 4096}\n": "        with: {mib: 4096, broken: flip}\n",
     "with: {size: 512, dtype: float32, seconds: 1.0}": 'with: {size: 512, dtype: float32, broken: "0"}',
-    "with: {nproc: 4, mib: 4, limit: 0.3}": "with: {nproc: 4, mib: 4, limit: 0.3, broken: 'rank:2'}",
+    "with: {nproc: 4, mib: 4, rounds: 5, limit: 0.15}": (
+        "with: {nproc: 4, mib: 4, rounds: 2, limit: 0.15, broken: 'rank:2'}"
+    ),
     "with: {seconds: 6.0}": "with: {seconds: 3.0, broken: slow}",
     "      - probe: memory_account\n": "      - probe: memory_account\n        with: {broken: leak}\n",
     "with: {nproc: 2, step_ms: 20.0}": "with: {nproc: 2, step_ms: 20.0, broken: jitter}",

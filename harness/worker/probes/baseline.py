@@ -25,7 +25,7 @@ REPEATS = {"cuda": 64, "cpu": 1}
 
 
 def measure(options: Options) -> Figures:
-    """Figures of `baseline`. `broken`: jitter, every tenth step of rank 0 takes three times as long.
+    """Figures of `baseline`. `broken`: jitter, every tenth step of rank 0 takes six times as long.
 
     `step_ms`: each step waits so long besides, as a host waits for its device; for rehearsals on few cores.
     """
@@ -63,7 +63,7 @@ def _rank(steps: int, step_s: float, jitter: bool) -> Figures:
         begun = time.perf_counter()
         step()
         if jitter and rank == 0 and number % 10 == 0:
-            time.sleep(2 * (time.perf_counter() - begun))
+            time.sleep(5 * (time.perf_counter() - begun))
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         took.append(time.perf_counter() - begun)

@@ -21,8 +21,8 @@ Figures = Mapping[str, Figure]
 SMALL: dict[str, dict[str, object]] = {
     "memory": {"mib": 16, "rounds": 1},
     "gemm": {"size": 256, "dtype": "float32", "seconds": 0.6},
-    "links": {"mib": 8, "nproc": 3},
-    "bandwidth": {"mib": 4, "limit": 0.3},
+    "links": {"mib": 8, "nproc": 3, "limit": 0.15},
+    "bandwidth": {"mib": 4, "rounds": 5, "limit": 0.15},
     "clocks": {"seconds": 2.4},
     "memory_account": {},
     "baseline": {"nproc": 2, "steps": 40, "step_ms": 10.0},
