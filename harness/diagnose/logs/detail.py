@@ -63,8 +63,8 @@ def detail_finding(logs: Sequence[LogEvent], world_size: int) -> Finding | None:
         if sure
         else Confidence.POSSIBLE,
         summary=(
-            f"rank {format_ranks(odd)} ran {found.op} [{found.shape}] where ranks "
-            f"{format_ranks(set(calls) - set(odd))} ran {usual.op} [{usual.shape}] (debug level DETAIL)"
+            f"rank {format_ranks(odd)} ran {_said(found, usual)} where ranks "
+            f"{format_ranks(set(calls) - set(odd))} ran {_said(usual, found)} (debug level DETAIL)"
         ),
         culprits=accused if sure else (),
         suspects=() if sure else accused,
@@ -116,6 +116,12 @@ def _kind(usual: _Call, found: _Call) -> Kind:
     if usual.op != found.op:
         return Kind.COLLECTIVE_TYPE_MISMATCH
     return Kind.COLLECTIVE_SIZE_MISMATCH if usual.shape != found.shape else Kind.COLLECTIVE_DTYPE_MISMATCH
+
+
+def _said(call: _Call, other: _Call) -> str:
+    """A call in short; its type where that is all that tells it from another."""
+    alike = (call.op, call.shape) == (other.op, other.shape)
+    return f"{call.op} [{call.shape}] {call.dtypes}" if alike else f"{call.op} [{call.shape}]"
 
 
 def _signature(call: _Call, seq: int) -> CallSignature:

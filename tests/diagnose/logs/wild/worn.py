@@ -218,7 +218,14 @@ INCIDENTS = (
     Wild("loguru_json", loguru_json, ("device_oom",), culprits=(3,)),
     Wild("exc_info_json", exc_info_json, ERROR, culprits=(6,)),
     Wild("json_rank_is_local", json_rank_is_local, (*ERROR, "inconclusive"), never=(2,)),
-    Wild("detail_strided", detail_strided, ("collective_dtype_mismatch",), culprits=(7,), world=8),
+    Wild(
+        "detail_strided",
+        detail_strided,
+        ("collective_dtype_mismatch",),
+        culprits=(7,),
+        world=8,
+        said=("[4096] Half", "[4096] Float"),
+    ),
     Wild(
         "detail_member_silent",
         detail_member_silent,
