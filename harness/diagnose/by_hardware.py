@@ -125,7 +125,10 @@ def with_hardware(finding: Finding, gathered: Gathered) -> Finding:
     if finding.kind in _ON_THE_NETWORK:
         links = tuple(s for s in signs if s.site == "link" and s.card is None)
         finding = _cited(finding, links)
-    elsewhere = [s for s in gathered.hardware.of(FAULT) if not set(s.ranks) & set(accused)]
+    faults = gathered.hardware.of(FAULT)
+    # A card of which nobody knows who computes there may be the very one: it is shown, and not ruled out.
+    finding = _cited(finding, tuple(s for s in faults if not s.ranks)[:2])
+    elsewhere = [s for s in faults if s.ranks and not set(s.ranks) & set(accused)]
     ruled_out = tuple(
         RuledOut(Kind.HARDWARE_FAULT, f"{s.says}{ranks_text(s)}: not where it broke") for s in elsewhere[:2]
     )

@@ -89,6 +89,18 @@ def test_the_last_xid_of_a_scrape_by_its_class(tmp_path: Path, old: bool, code: 
     assert ("of the hardware" in found.summary) == (kind is Kind.HARDWARE_FAULT)
 
 
+def test_a_card_that_nobody_is_known_to_compute_on_is_not_ruled_out(tmp_path: Path) -> None:
+    """The kernel's line and the scrape may speak of one and the same card: both are shown."""
+    cards = eight(xid=79)
+    broken = next(card for card in cards if card.xid)
+
+    found = of(tmp_path / "e", dmesg__txt=kernel_xid(79, broken), scrape__prom=dcgm(cards))
+
+    assert found.kind is Kind.HARDWARE_FAULT
+    assert not [r for r in found.ruled_out if r.kind is Kind.HARDWARE_FAULT]
+    assert {c.file for c in found.evidence} == {"dmesg.txt", "scrape.prom"}
+
+
 def test_ranks_by_uuid_by_address_and_by_process(tmp_path: Path) -> None:
     """ranks.json joins a card with a rank by whatever both know."""
     by_uuid = job(tmp_path / "a")
