@@ -9,6 +9,8 @@ from typing import cast
 
 import hyperscan
 
+from harness.diagnose.texts.compiled import kept
+
 HEAD = "HEAD"
 HEAD_LINES = 80
 """The first lines of a file have this tag: who speaks in it, and how it begins."""
@@ -86,6 +88,10 @@ class Database:
             self._compile()
 
     def _compile(self) -> hyperscan.Database:
+        self._compiled = database = kept(self._patterns, self._compiled_now)
+        return database
+
+    def _compiled_now(self) -> hyperscan.Database:
         caseless = hyperscan.HS_FLAG_CASELESS
         database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         database.compile(
@@ -94,7 +100,6 @@ class Database:
             elements=len(self._patterns),
             flags=[_FLAGS | (caseless if pattern.ignore_case else 0) for pattern in self._patterns],
         )
-        self._compiled = database
         return database
 
     def scan(self, data: memoryview) -> list[int]:
