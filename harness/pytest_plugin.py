@@ -171,12 +171,16 @@ class ChecklistItem(_DrillTest):
         from harness.checklist.run import Runner
         from harness.checklist.store import Store
         from harness.checklist.surroundings import Surroundings
+        from harness.testing import shared_launcher
 
         config = self.config
         store = Store.of(self._checklist.name, _out(config))
         with (
             Surroundings.open(
-                _job(config), store.folder / "bundles", (), config.getoption("--drill-backend")
+                _job(config),
+                store.folder / "bundles",
+                backend=config.getoption("--drill-backend"),
+                client=shared_launcher(),
             ) as around,
             _machine(exclusive=True, name=f"store-{digest(str(store.folder.resolve()))[:12]}"),
         ):

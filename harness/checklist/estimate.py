@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.checklist.surroundings import equipped, title_of
+from harness.checklist.surroundings import chosen, equipped, title_of
 from harness.jobenv import JobEnvironment, relevant
 from harness.model.checklist import Checklist, Item, Step
-from harness.model.errors import UsageError
 
 _WATCHDOG_DRILLS = frozenset(("fr_hang", "item_stall", "dataloader_stall", "lock_stall", "frozen_rank"))
 _DUMP_WAIT = "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"
@@ -30,15 +29,10 @@ def estimate(checklist: Checklist, job: JobEnvironment, backend: str, only: Sequ
     Raises:
         UsageError: no such item.
     """
-    for id_ in only:
-        if checklist.item(id_) is None:
-            there = ", ".join(item.id for item in checklist.items)
-            raise UsageError(f"--item {id_}: {checklist.path} has no such item; it has: {there}")
     found = []
-    for item in checklist.items:
-        if not only or item.id in only:
-            real = equipped(item, backend)
-            found += [_expected(item, step, job, real=real) for step in item.steps]
+    for item in chosen(checklist, only):
+        real = equipped(item, backend)
+        found += [_expected(item, step, job, real=real) for step in item.steps]
     return found
 
 

@@ -18,13 +18,12 @@ from harness.model.checklist import Figure, ItemOutcome, Step, StepResult
 from harness.model.errors import Interrupted
 from harness.observe.processes import kill_tree
 from harness.worker.lifeline import die_with_parent
+from harness.worker.probes.options import UNABLE
 
 POLL_S = 0.1
 MAX_OUTPUT_BYTES = 1 << 20
 MAX_BITS = 128
 """A larger number is no measurement, and nobody wants to read it."""
-UNABLE = 4
-"""A probe that ends with this code lacks something on this machine, as `drill` itself does."""
 
 
 def measured(step: Step, command: tuple[str, ...], around: Surroundings) -> StepResult:

@@ -9,7 +9,7 @@ from harness.checklist.fingerprint import differences
 from harness.checklist.standing import measured, newest_results
 from harness.checklist.steps import check_drills, run_step
 from harness.checklist.store import Chain, OpenEntry, Store
-from harness.checklist.surroundings import Surroundings, title_of
+from harness.checklist.surroundings import Surroundings, chosen, title_of
 from harness.model.checklist import (
     Checklist,
     ChecklistRun,
@@ -20,7 +20,7 @@ from harness.model.checklist import (
     StepResult,
     worst,
 )
-from harness.model.errors import Interrupted, PrerequisiteError, UsageError
+from harness.model.errors import Interrupted, PrerequisiteError
 
 _CODES = {ItemOutcome.FAIL: 1, ItemOutcome.INCONCLUSIVE: 3, ItemOutcome.NOT_RUN: 4}
 
@@ -64,7 +64,7 @@ class Runner:
             UsageError: no such item, or a drill that does not exist.
             PrerequisiteError: results cannot be written, or another run is at work here.
         """
-        items = self._chosen(only)
+        items = chosen(self.checklist, only)
         check_drills(self.checklist, items, self.around)
         with self.store.locked():
             chain = self.store.chain()
@@ -99,13 +99,6 @@ class Runner:
             run = replace(run, complete=not interrupted)
             self._write(entry, run)
             return Finished(run, entry, interrupted)
-
-    def _chosen(self, only: Sequence[str]) -> list[Item]:
-        for id_ in only:
-            if self.checklist.item(id_) is None:
-                there = ", ".join(item.id for item in self.checklist.items)
-                raise UsageError(f"--item {id_}: {self.checklist.path} has no such item; it has: {there}")
-        return [item for item in self.checklist.items if not only or item.id in only]
 
     def _kept(self, chain: Chain, items: Sequence[Item]) -> dict[str, ItemResult]:
         """Results of the last run that still hold: it ended early, and these had ended before."""

@@ -3,7 +3,7 @@
 import os
 import shlex
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,8 @@ from harness.experiment import Progress
 from harness.interrupts import signals_call
 from harness.jobenv import JobEnvironment
 from harness.launch.client import LauncherClient
-from harness.model.checklist import Item, Step
+from harness.model.checklist import Checklist, Item, Step
+from harness.model.errors import UsageError
 from harness.observe.gpus import gpu_count
 
 JOB_FILES, RESULTS, PREVIOUS = "DRILL_JOB_FILES", "DRILL_RESULTS", "DRILL_PREVIOUS_BUNDLE"
@@ -57,6 +58,19 @@ class Surroundings:
     def equipped(self, item: Item) -> bool:
         """Whether the real thing is here."""
         return equipped(item, self.backend)
+
+
+def chosen(checklist: Checklist, only: Sequence[str]) -> list[Item]:
+    """The items of those ids in the checklist's order; all of them where none is named.
+
+    Raises:
+        UsageError: no such item.
+    """
+    for id_ in only:
+        if checklist.item(id_) is None:
+            there = ", ".join(item.id for item in checklist.items)
+            raise UsageError(f"--item {id_}: {checklist.path} has no such item; it has: {there}")
+    return [item for item in checklist.items if not only or item.id in only]
 
 
 def equipped(item: Item, backend: str) -> bool:

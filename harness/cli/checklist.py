@@ -14,6 +14,7 @@ from harness.cli.common import (
     err_console,
     json_option,
     out_console,
+    write_text,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _run(
     console = err_console() if as_json else out_console()
     with (
         Surroundings.open(job, store.folder / "bundles", drills_dirs, backend) as around,
-        ShownRun(console, err_console(), checklist) as shown,
+        ShownRun(console, err_console()) as shown,
     ):
         around.progress = shown.phase
         fingerprint = take_fingerprint(checklist, job, store.folder)
@@ -299,13 +300,3 @@ def standings_of(
     chain = store.chain()
     standings = stand(checklist, chain, now, accept_rehearsed=False)
     return checklist, now, standings, damage(checklist, chain, now.options)
-
-
-def write_text(option: str, file: Path, text: str) -> None:
-    """Write a report, or say why not."""
-    from harness.model.errors import PrerequisiteError
-
-    try:
-        file.write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise PrerequisiteError(f"{option} {file}: {error.strerror}") from None

@@ -47,6 +47,16 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(function)
 
 
+def write_text(option: str, file: Path, text: str) -> None:
+    """Write a report, or say why not."""
+    from harness.model.errors import PrerequisiteError
+
+    try:
+        file.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise PrerequisiteError(f"{option} {file}: {error.strerror}") from None
+
+
 def out_console() -> "Console":
     """Standard output for people: colours on a terminal unless NO_COLOR is set."""
     return _console(stderr=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.common import err_console, json_option, out_console
+from harness.cli.common import err_console, json_option, out_console, write_text
 
 if TYPE_CHECKING:
     from harness.diagnose.api import Result
@@ -134,11 +134,11 @@ def _show(result: "Result", html: Path | None, md: Path | None, as_json: bool) -
     if html is not None:
         from harness.report.html import diagnosis_page
 
-        _write("--html", html, diagnosis_page(result))
+        write_text("--html", html, diagnosis_page(result))
     if md is not None:
         from harness.report.markdown import diagnosis_markdown
 
-        _write("--md", md, diagnosis_markdown(result.diagnosis))
+        write_text("--md", md, diagnosis_markdown(result.diagnosis))
     if as_json:
         click.echo(json.dumps(to_json(result.diagnosis)))
     else:
@@ -147,15 +147,6 @@ def _show(result: "Result", html: Path | None, md: Path | None, as_json: bool) -
         show_diagnosis(out_console(), result)
     if result.diagnosis.kind is Kind.INCONCLUSIVE:
         raise SystemExit(3)
-
-
-def _write(option: str, file: Path, text: str) -> None:
-    from harness.model.errors import PrerequisiteError
-
-    try:
-        file.write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise PrerequisiteError(f"{option} {file}: {error.strerror}") from None
 
 
 def _show_compared(result: "ComparedResult", as_json: bool) -> None:

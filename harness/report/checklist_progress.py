@@ -16,9 +16,8 @@ from harness.report.checklist import show_item
 class ShownRun(Listener):
     """Prints each item's line to `console`; what runs now to `err`, if that is a terminal."""
 
-    def __init__(self, console: Console, err: Console, checklist: Checklist) -> None:
+    def __init__(self, console: Console, err: Console) -> None:
         self._console = console
-        self._count = len(checklist.items)
         self._status: Status | None = err.status("") if err.is_terminal else None
         self._now = ""
 

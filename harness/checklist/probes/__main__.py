@@ -4,10 +4,9 @@ import importlib
 import json
 import sys
 
-from harness.worker.probes.options import Unable, parse
+from harness.worker.probes.options import UNABLE, Unable, parse
 
 NAMES = ("dump_path", "rank_logs", "configuration")
-UNABLE = 4
 
 
 def main(argv: list[str]) -> int:

@@ -11,14 +11,12 @@ NAMES = (
     *("memory", "gemm", "links", "bandwidth", "clocks"),
     *("memory_account", "baseline", "checkpoint", "reshard"),
 )
-UNABLE = 4
-"""Exit code where this machine lacks what the probe needs."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a probe; its figures are the last line of standard output. Returns the exit code."""
     from harness.worker.probes.devices import require_gpus
-    from harness.worker.probes.options import Unable, parse
+    from harness.worker.probes.options import UNABLE, Unable, parse
 
     parser = argparse.ArgumentParser(prog="python -m harness.worker.probes", add_help=False)
     parser.add_argument("name", choices=NAMES)

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 Value = bool | int | float | str
 Options = Mapping[str, Value]
 
+UNABLE = 4
+"""Exit code where this machine lacks what the probe needs, as `drill` itself ends."""
+
 
 class Unable(Exception):
     """This machine lacks something that the probe needs."""

@@ -20,7 +20,6 @@ from torch._C._distributed_c10d import FileStore
 from harness.worker.lifeline import die_with_parent
 from harness.worker.probes.options import Unable
 
-JOIN_LIMIT_S = 60.0
 COLLECTIVE_LIMIT_S = 120.0
 
 Figures = Mapping[str, object]
