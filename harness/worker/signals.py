@@ -22,6 +22,7 @@ FOLDER = "DRILL_SIGNALS"
 """Where `Signals.open` writes if it is not told. Where it is absent too, nothing is written."""
 
 _OURS = frozenset(("t", "step", "rank"))
+_CHECKED = _OURS | {"step_time_s"}
 
 
 class Signals:
@@ -160,7 +161,7 @@ class Signals:
         seconds = self._seconds
         if seconds:
             self._seconds = {}
-        if not _OURS.isdisjoint(fields):
+        if not _CHECKED.isdisjoint(fields):
             step = self._without_ours(step, fields)
         number = step if type(step) is int else self._next if step is None else _step_number(step)
         self._next = number + 1
@@ -204,6 +205,9 @@ class Signals:
                 step = given
             else:
                 self.lost_fields += 1
+        if "step_time_s" in fields and plain(fields["step_time_s"]) is None:
+            # What has no JSON form must not erase what was measured.
+            self.lost_fields += fields.pop("step_time_s") is not None
         return step
 
     def _add(self, name: str, seconds: float) -> None:

@@ -122,6 +122,21 @@ def test_whatever_is_passed_no_exception_and_valid_json(
     assert (found[-1]["step"], found[-1]["rank"]) == (5, 1)
 
 
+@pytest.mark.parametrize(("given", "lost"), [(None, 0), (object(), 1), ([], 1), (torch.zeros(3), 1)])
+def test_a_step_time_without_a_json_form_does_not_erase_the_measured_one(
+    path: Path, given: object, lost: int
+) -> None:
+    """A trainer that passes its own step time may have none yet."""
+    with Signals(path, 3) as signals:
+        signals.step(0, step_time_s=given)
+        signals.step(1, step_time_s=0.25)
+
+    first, second = records(path)
+    assert isinstance(first["step_time_s"], float)
+    assert second["step_time_s"] == 0.25
+    assert signals.lost_fields == lost
+
+
 def test_circular_and_hostile_objects_are_counted(path: Path) -> None:
     """Nothing of the object's own code can stop the training."""
 
